@@ -30,6 +30,8 @@ from moldau.spark.pipeline.parquet_lake import Loaded
 from moldau.spark.pipeline.progress_files import RunReport
 from moldau.spark.pipeline.run import PipelineFailedError
 from moldau.spark.pipeline.starts import fix_starts
+from moldau.spark.pipeline.status import read_status
+from moldau.spark.rules.offset_maps import StreamOffset
 from support.pipelines import run_file, send
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS
@@ -229,3 +231,31 @@ def test_a_query_that_begins_late_begins_where_the_others_did(
     starts = [json.loads(one.starting_offsets) for one in again.sources]
     assert starts == [{source: {"0": 5}}, {source: {"0": 3}}]
     assert again == first
+    topics.delete(source)
+    topics.create_named(source)
+    recreated = fix_starts(load_pipeline(path), bootstrap)
+    starts = [json.loads(one.starting_offsets) for one in recreated.sources]
+    assert starts == [{source: {"0": -2}}] * 2, "a recreated topic is read from its beginning"
+
+
+def test_the_status_counts_every_record_of_a_recreated_topic_as_not_read(
+    bootstrap: str, topics: Topics, tmp_path: Path
+) -> None:
+    source = topics.create()
+    path = tmp_path / "pipeline.toml"
+    path.write_text(f'[sources.lines]\ntopic = "{source}"\n[sinks.copy]\ntopic = "copies"\n')
+    pipeline = load_pipeline(path)
+    place = TopicPartition(source, 0)
+    read_to = StreamOffset({place: 5}, {source: topics.id_of(source)})
+    for folder, text in (("offsets", json.dumps(read_to.to_json())), ("commits", "{}")):
+        file = Path(pipeline.checkpoint) / "copy" / folder / "0"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"v1\n{{}}\n{text}\n")
+    send(bootstrap, source, [b"x"] * 7)
+    assert [one.lag for one in read_status(pipeline, bootstrap).queries] == [2]
+    topics.delete(source)
+    topics.create_named(source)
+    send(bootstrap, source, [b"x"] * 7)
+    (query,) = read_status(pipeline, bootstrap).queries
+    assert query.lag == 7
+    assert [one.position for one in query.partitions] == [None]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -45,6 +47,7 @@ from moldau.spark.pipeline.rules.progress import (
 )
 from moldau.spark.pipeline.rules.section import parse_size_bytes, parse_span_ms, spark_interval
 from moldau.spark.pipeline.rules.sinks import folder_columns, topic_columns
+from moldau.spark.rules.offset_maps import StreamOffset
 
 QUERY = "1f3a9c04-0000-4000-8000-000000000000"
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
@@ -234,7 +237,15 @@ def test_a_tally_is_read_as_it_was_written_and_may_lack_a_figure() -> None:
 
 def test_positions_are_read_from_sparks_offset_log() -> None:
     text = 'v1\n{"batchWatermarkMs":0}\n{"a":{"0":5,"1":7}}\n-\n{"a":{"0":3},"b":{"2":1}}\n'
-    assert merge_positions(parse_offset_log(text)) == {"a": {0: 3, 1: 7}, "b": {2: 1}}
+    assert merge_positions(parse_offset_log(text, {})) == {"a": {0: 3, 1: 7}, "b": {2: 1}}
+
+
+def test_a_recreated_topic_has_no_position_in_sparks_offset_log() -> None:
+    old, new = UUID(int=1), UUID(int=2)
+    offset = StreamOffset({TopicPartition(one, 0): 5 for one in ("a", "b")}, {"a": old, "b": old})
+    text = f"v1\n{{}}\n{json.dumps(offset.to_json())}\n"
+    assert parse_offset_log(text, {"a": old, "b": new}) == [{"a": {0: 5}}]
+    assert parse_offset_log(text, {}) == [{"a": {0: 5}, "b": {0: 5}}]
 
 
 def test_lag_is_what_is_there_and_has_not_been_read() -> None:

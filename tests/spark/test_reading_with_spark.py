@@ -335,6 +335,24 @@ def test_deleted_records_fail_a_restarted_query_unless_it_is_to_go_on(
     assert lenient.rows() == [(topic, 0, offset) for offset in (0, 1, 2, 3, 4, 8, 9)]
 
 
+def test_a_recreated_topic_fails_a_restarted_query_unless_it_is_to_go_on(
+    spark: SparkSession, bootstrap: str, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    confluent_client.produce(bootstrap, topic, numbered_rows(5))
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    Sink(spark, tmp_path, bootstrap, **options).run_available()
+    topics.delete(topic)
+    topics.create_named(topic)
+    confluent_client.produce(bootstrap, topic, numbered_rows(15))
+    with pytest.raises(StreamingQueryException, match=f"{topic} was deleted and recreated"):
+        Sink(spark, tmp_path, bootstrap, **options).run_available()
+    lenient = Sink(spark, tmp_path, bootstrap, failOnDataLoss=False, **options)
+    lenient.run_available()
+    old = [(topic, 0, offset) for offset in range(5)]
+    assert lenient.rows() == sorted([*old, *((topic, 0, offset) for offset in range(15))])
+
+
 def test_a_topic_is_a_view_of_sql(spark: SparkSession, bootstrap: str, topics: Topics) -> None:
     topic = topics.create()
     confluent_client.produce(bootstrap, topic, numbered_rows(3))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.broker_errors import error_for
@@ -18,7 +19,7 @@ from moldau.client.offset_values import OffsetSpec
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.fetched_batches import FetchedBatch, require_crc, split_batches
 from moldau.client.rules.read_bounds import OffsetRange
-from moldau.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from moldau.errors import ErrorCode, KafkaError, OffsetOutOfRangeError, UnknownTopicIdError
 from moldau.model import TopicPartition
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (
@@ -44,6 +45,7 @@ class RangeSettings:
     read_committed: bool = False
     skip_deleted: bool = True  # otherwise a position that is gone raises OffsetOutOfRangeError
     stall_seconds: float | None = None  # how long nothing may follow; None: as long as a retry may
+    topic_id: UUID | None = None  # another topic of the same name raises UnknownTopicIdError
 
 
 class Arrived(NamedTuple):
@@ -115,6 +117,8 @@ async def fetch_answer(
         connection = await client.connect_to_leader(partition)
         metadata = client.metadata.current
         topic_id = metadata.require_topic(partition.topic).topic_id
+        if topic_id is not None and settings.topic_id not in (None, topic_id):
+            raise UnknownTopicIdError(f"topic {partition.topic!r} was deleted and recreated")
         leader_epoch = metadata.require_partition(partition).leader_epoch
         row = FetchPartition(
             partition.partition, leader_epoch, position, _NO_ID, _NO_ID, settings.fetch_bytes

@@ -89,7 +89,7 @@ class MoldauBatchReader(DataSourceReader):
         return read_task(self._options, find_task(partition), arrow_schema(self._schema))
 
     def _find_ranges(self, view: TopicView) -> list[PartitionRange]:
-        partitions = view.require_partitions()
+        partitions = view.require_partitions().partitions
         starting = self._options.starting_bound or NamedBound.EARLIEST
         starts = view.place(starting, partitions, "startingOffsets")
         ends = view.place(self._options.ending_bound, partitions, "endingOffsets")

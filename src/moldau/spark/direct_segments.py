@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.fetched_batches import require_crc, split_batches
 from moldau.errors import DamagedFileError
-from moldau.model import TopicPartition
 from moldau.records.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_header, read_size
 from moldau.spark.rules.ranges import PartitionRange
 from moldau.spark.worker_client import client_for
@@ -45,7 +44,7 @@ def read_closed_segments(
     """The first part of a range, as far as it lies in closed segments; nothing if in none."""
     if options.read_committed:
         return
-    folder = find_folder(options, wanted.partition)
+    folder = find_folder(options, wanted)
     if folder is None:
         return
     position = wanted.start_offset
@@ -61,15 +60,16 @@ def read_closed_segments(
                 yield batches
 
 
-def find_folder(options: SourceOptions, partition: TopicPartition) -> Path | None:
+def find_folder(options: SourceOptions, wanted: PartitionRange) -> Path | None:
     """The partition's folder, if there is one and it belongs to this very topic."""
+    partition = wanted.partition
     for root in (options.data_folder or "").split(","):
         folder = Path(root.strip()) / str(partition)
         with contextlib.suppress(OSError, DamagedFileError):
             topic_id = decode_partition_metadata((folder / PARTITION_METADATA_FILE).read_bytes())
             client = client_for(options)
             metadata = client.run(client.cluster.wait_until_topic_is_ready(partition.topic))
-            if metadata.topic_id == topic_id:
+            if topic_id == (wanted.topic_id or metadata.topic_id):
                 return folder
     _log.warning("dataFolder=%s does not hold %s; it is read through the broker", root, partition)
     return None

@@ -17,7 +17,12 @@ from moldau.client.range_reader import RangeReader
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.read_bounds import OffsetRange
 from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.errors import DataLossError, OffsetOutOfRangeError
+from moldau.errors import (
+    DataLossError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
 from moldau.spark.rules.data_loss import ADVICE
 from moldau.spark.rules.ranges import PartitionRange
 from moldau.spark.worker_client import client_for
@@ -93,7 +98,7 @@ def _raw_batches(
             for batches in found:
                 position = batches[-1].next_offset
                 yield batches
-    rest = PartitionRange(wanted.partition, position, wanted.end_offset)
+    rest = wanted._replace(start_offset=position)
     if not rest.is_empty:
         yield from _fetch(options, rest)
 
@@ -102,7 +107,7 @@ def _fetch(
     options: SourceOptions, wanted: PartitionRange
 ) -> Generator[Sequence[RawBatch], None, None]:
     client = client_for(options)
-    settings = range_settings(options.client, skip_deleted=not options.fail_on_data_loss)
+    settings = range_settings(options.client, wanted, skip_deleted=not options.fail_on_data_loss)
     ranges = {wanted.partition: OffsetRange(wanted.start_offset, wanted.end_offset)}
 
     async def make_reader() -> RangeReader:
@@ -112,7 +117,7 @@ def _fetch(
     try:
         while batches := client.run(reader.take()):
             yield batches
-    except OffsetOutOfRangeError as error:
+    except (OffsetOutOfRangeError, UnknownTopicError, UnknownTopicIdError) as error:
         if options.fail_on_data_loss:
             raise DataLossError(f"{wanted} cannot be read to its end: {error}. {ADVICE}") from error
         _log.warning("%s ended early, records are missing: %s", wanted, error)
@@ -120,7 +125,9 @@ def _fetch(
         client.run(reader.close())
 
 
-def range_settings(options: ConsumerOptions, *, skip_deleted: bool) -> RangeSettings:
+def range_settings(
+    options: ConsumerOptions, wanted: PartitionRange, *, skip_deleted: bool
+) -> RangeSettings:
     """For reading a range; what one answer brings is our own default unless it was set."""
     defaults = RangeSettings()
     fetch_bytes = defaults.fetch_bytes
@@ -131,4 +138,5 @@ def range_settings(options: ConsumerOptions, *, skip_deleted: bool) -> RangeSett
         max_wait_ms=options.fetch_max_wait_ms,
         read_committed=options.isolation_level == "read_committed",
         skip_deleted=skip_deleted,
+        topic_id=wanted.topic_id,
     )

@@ -181,8 +181,9 @@ class SourceOptions(OptionSet):
         BOOLEAN,
         True,
         "Whether a query fails when records were deleted before it could read them, or a topic "
-        "was. If not, it says so in the log and goes on. Gaps that compaction and transactions "
-        "leave are no loss and are never taken for it.",
+        "was deleted, or deleted and recreated. If not, it logs a warning and goes on: in a "
+        "recreated topic at the beginning. Gaps that compaction and transactions leave are no "
+        "loss and are never taken for it.",
         importance=Importance.HIGH,
     )
     max_offsets_per_trigger = optional(

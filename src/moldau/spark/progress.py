@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from moldau.errors import MoldauError
 from moldau.model import TopicPartition
-from moldau.spark.rules.offset_maps import Offsets
+from moldau.spark.rules.offset_maps import Offsets, without_topics
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ class ProgressCommits:
         """The same said late: what is known to be completed further on stays so."""
         known = self._last
         self.advance_to({one: max(offset, known.get(one, 0)) for one, offset in offsets.items()})
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """The topics were recreated: what was committed was of others."""
+        self._last = dict(without_topics(self._last, topics))
+        self._refused = dict(without_topics(self._refused, topics))
 
     def maybe_repeat(self) -> None:
         """Tell the group what it has refused, if that was some time ago."""

@@ -19,7 +19,7 @@ class RangePartition(InputPartition):
     """Ranges of offsets, each of one partition of a topic."""
 
     def __init__(self, task: Task) -> None:
-        super().__init__(tuple((*one.partition, one.start_offset, one.end_offset) for one in task))
+        super().__init__(tuple((*one.partition, *one[1:]) for one in task))
 
 
 def make_partitions(
@@ -43,6 +43,6 @@ def make_partitions(
 def find_task(given: InputPartition) -> Task:
     """What is to be read; nothing where Spark made a task though there was nothing to plan."""
     return tuple(
-        PartitionRange(TopicPartition(topic, number), start_offset, end_offset)
-        for topic, number, start_offset, end_offset in given.value or ()
+        PartitionRange(TopicPartition(topic, number), *rest)
+        for topic, number, *rest in given.value or ()
     )

@@ -19,7 +19,7 @@ from moldau.errors import ConfigurationError
 from moldau.spark.columns import arrow_schema, require_columns
 from moldau.spark.options import SourceOptions
 from moldau.spark.range_partition import find_task, make_partitions
-from moldau.spark.rules.offset_maps import OffsetJson, Offsets, from_json, to_json
+from moldau.spark.rules.offset_maps import OffsetJson, StreamOffset
 from moldau.spark.rules.trigger_limits import TriggerLimits
 
 if TYPE_CHECKING:
@@ -77,12 +77,11 @@ class MoldauStreamReader(DataSourceStreamReader):
         self._planner: StreamPlanner | None = None
 
     def initialOffset(self) -> OffsetJson:
-        return to_json(self._driver.find_start())
+        return self._driver.find_start().to_json()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        return make_partitions(
-            self._driver.find_ranges(from_json(start), from_json(end)), self._options
-        )
+        starts, ends = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        return make_partitions(self._driver.find_ranges(starts, ends), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of its ranges."""
@@ -92,7 +91,8 @@ class MoldauStreamReader(DataSourceStreamReader):
 
     def commit(self, end: OffsetJson) -> None:
         """Called one batch late, and not at all with Trigger.AvailableNow."""
-        self._driver.progress.advance_at_least_to(from_json(end))
+        completed = self._driver.find_completed(StreamOffset.from_json(end))
+        self._driver.progress.advance_at_least_to(completed)
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -115,7 +115,7 @@ class LimitedStreamReader(MoldauStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._idle: tuple[OffsetJson, Offsets] | None = None
+        self._idle: tuple[OffsetJson, StreamOffset] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark has one limit only: any of ours stands for all, which the options have."""
@@ -139,16 +139,17 @@ class LimitedStreamReader(MoldauStreamReader, SupportsTriggerAvailableNow):
             self._driver.progress.maybe_repeat()
             return start
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
-        starts = from_json(start)
+        starts = StreamOffset.from_json(start)
         self._idle = (start, ends) if starts == ends else None
-        self._driver.progress.advance_to(starts)  # where the last completed batch ended
-        return to_json(self._driver.plan_end(starts, limits))
+        # A query is where its last completed batch ended.
+        self._driver.progress.advance_to(self._driver.find_completed(starts))
+        return self._driver.plan_end(starts, limits).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver.fix_end()
 
     def reportLatestOffset(self) -> OffsetJson:
-        return to_json(self._driver.latest.current())
+        return self._driver.latest.current().to_json()
 
 
 class UnlimitedStreamReader(MoldauStreamReader):
@@ -160,23 +161,24 @@ class UnlimitedStreamReader(MoldauStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._planned: Offsets | None = None
+        self._planned: StreamOffset | None = None
 
     def initialOffset(self) -> OffsetJson:
-        return to_json(self._find_planned())
+        return self._find_planned().to_json()
 
     def latestOffset(self) -> OffsetJson:  # type: ignore[override]
         """With Trigger.AvailableNow asked for once, before the start of a new query."""
-        return to_json(self._driver.plan_end(self._find_planned(), _NO_LIMITS))
+        return self._driver.plan_end(self._find_planned(), _NO_LIMITS).to_json()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         planned = super().partitions(start, end)
-        self._planned = from_json(end)
+        self._planned = StreamOffset.from_json(end)
         if start != end:  # a batch begins where the last completed one ended
-            self._driver.progress.advance_at_least_to(from_json(start))
+            completed = self._driver.find_completed(StreamOffset.from_json(start))
+            self._driver.progress.advance_at_least_to(completed)
         return planned
 
-    def _find_planned(self) -> Offsets:
+    def _find_planned(self) -> StreamOffset:
         if self._planned is None:
             self._planned = self._driver.find_start()
         return self._planned

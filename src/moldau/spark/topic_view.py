@@ -6,7 +6,7 @@ A shell that blocks; nothing is kept from one question to the next.
 from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
@@ -33,7 +33,7 @@ from moldau.spark.rules.bounds import (
     require_every_partition,
     times_for,
 )
-from moldau.spark.rules.offset_maps import Offsets
+from moldau.spark.rules.offset_maps import Offsets, TopicIds
 from moldau.spark.worker_client import WorkerClient, client_for
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ T = TypeVar("T")
 
 _COMMIT_SECONDS: Final = 5.0
 """A query does not wait longer for its group than that."""
+
+
+class FoundPartitions(NamedTuple):
+    """The partitions of a query in order, and the ids of their topics."""
+
+    partitions: list[TopicPartition]
+    topic_ids: TopicIds
 
 
 class TopicView:
@@ -55,7 +62,7 @@ class TopicView:
     def _client(self) -> WorkerClient:
         return client_for(self._options)
 
-    def require_partitions(self) -> list[TopicPartition]:
+    def require_partitions(self) -> FoundPartitions:
         """The partitions to read; raises UnknownTopicError when one that was named is not there."""
         for topic in self._options.subscribe or ():
             self._client.run(self._client.cluster.wait_until_topic_is_ready(topic))
@@ -64,7 +71,7 @@ class TopicView:
             self._client.cluster.metadata.current.require_partition(partition)
         return found
 
-    def find_partitions(self, *, wait_for_cluster: bool = True) -> list[TopicPartition]:
+    def find_partitions(self, *, wait_for_cluster: bool = True) -> FoundPartitions:
         """The partitions to read that are there now; of topics that are gone there are none.
 
         In the middle of a query it is worth waiting for a cluster that does not answer; at its
@@ -72,13 +79,16 @@ class TopicView:
         """
         metadata = self._refresh(wait_for_cluster=wait_for_cluster)
         if self._options.assign is not None:
-            return [one for one in sorted(self._options.assign) if _exists(metadata, one)]
-        return sorted(
-            TopicPartition(topic.name, row.index)
-            for topic in metadata.topics.values()
-            if self._is_wanted(topic)
-            for row in topic.partitions
-        )
+            found = [one for one in sorted(self._options.assign) if _exists(metadata, one)]
+        else:
+            found = sorted(
+                TopicPartition(topic.name, row.index)
+                for topic in metadata.topics.values()
+                if self._is_wanted(topic)
+                for row in topic.partitions
+            )
+        ids = {name: metadata.topics[name].topic_id for name in {one.topic for one in found}}
+        return FoundPartitions(found, {name: one for name, one in ids.items() if one is not None})
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the logs begin; partitions that are gone are missing."""

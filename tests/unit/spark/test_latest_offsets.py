@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import cast
+from uuid import uuid4
 
 from moldau.clock import Clock
 from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.spark.latest_offsets import LatestOffsets
-from moldau.spark.topic_view import TopicView
+from moldau.spark.topic_view import FoundPartitions, TopicView
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 
@@ -19,12 +20,17 @@ class CountingView:
     def __init__(self) -> None:
         self.ends = {ZERO: 5}
         self.partitions = [ZERO]
+        self.topic_id = uuid4()
+        self.recreated_ends: dict[TopicPartition, int] = {}  # of a topic that is about to be
         self.asked_for_offsets = 0
         self.asked_for_partitions = 0
 
-    def find_partitions(self) -> list[TopicPartition]:
+    def find_partitions(self) -> FoundPartitions:
         self.asked_for_partitions += 1
-        return list(self.partitions)
+        found = FoundPartitions(list(self.partitions), {"clicks": self.topic_id})
+        if self.recreated_ends:
+            self.ends, self.topic_id, self.recreated_ends = self.recreated_ends, uuid4(), {}
+        return found
 
     def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked_for_offsets += 1
@@ -54,8 +60,8 @@ def make(view: CountingView) -> tuple[LatestOffsets, StoppedClock]:
 def test_many_questions_in_a_moment_are_one_for_the_cluster() -> None:
     view = CountingView()
     latest, _ = make(view)
-    assert [latest.current() for _ in range(50)] == [{ZERO: 5}] * 50
-    assert (view.asked_for_offsets, view.asked_for_partitions) == (1, 1)
+    assert [latest.current().offsets for _ in range(50)] == [{ZERO: 5}] * 50
+    assert (view.asked_for_offsets, view.asked_for_partitions) == (1, 2)
 
 
 def test_offsets_get_old_in_a_tenth_of_a_second() -> None:
@@ -64,10 +70,10 @@ def test_offsets_get_old_in_a_tenth_of_a_second() -> None:
     latest.current()
     view.ends = {ZERO: 9}
     clock.advance(0.09)
-    assert latest.current() == {ZERO: 5}
+    assert latest.current().offsets == {ZERO: 5}
     clock.advance(0.02)
-    assert latest.current() == {ZERO: 9}
-    assert view.asked_for_partitions == 1
+    assert latest.current().offsets == {ZERO: 9}
+    assert view.asked_for_partitions == 3
 
 
 def test_who_cannot_wait_gets_the_newest() -> None:
@@ -75,7 +81,7 @@ def test_who_cannot_wait_gets_the_newest() -> None:
     latest, _ = make(view)
     latest.current()
     view.ends = {ZERO: 9}
-    assert latest.current(max_age_seconds=0) == {ZERO: 9}
+    assert latest.current(max_age_seconds=0).offsets == {ZERO: 9}
 
 
 def test_new_partitions_are_found_within_a_second() -> None:
@@ -84,9 +90,9 @@ def test_new_partitions_are_found_within_a_second() -> None:
     latest.current()
     view.ends, view.partitions = {ZERO: 5, ONE: 1}, [ZERO, ONE]
     clock.advance(0.5)
-    assert latest.current() == {ZERO: 5}
+    assert latest.current().offsets == {ZERO: 5}
     clock.advance(0.6)
-    assert latest.current() == {ZERO: 5, ONE: 1}
+    assert latest.current().offsets == {ZERO: 5, ONE: 1}
 
 
 def test_a_topic_that_went_meanwhile_is_noticed_at_once() -> None:
@@ -96,7 +102,7 @@ def test_a_topic_that_went_meanwhile_is_noticed_at_once() -> None:
     latest.current()
     view.ends, view.partitions = {ZERO: 5}, [ZERO]
     clock.advance(0.2)
-    assert latest.current() == {ZERO: 5}
+    assert latest.current().offsets == {ZERO: 5}
 
 
 def test_offsets_that_stay_the_same_stay_the_same_object() -> None:
@@ -104,3 +110,23 @@ def test_offsets_that_stay_the_same_stay_the_same_object() -> None:
     first = latest.current()
     clock.advance(5)
     assert latest.current() is first
+
+
+def test_offsets_are_of_the_topic_whose_id_comes_with_them() -> None:
+    view = CountingView()
+    latest, _ = make(view)
+    old = latest.current()
+    view.recreated_ends = {ZERO: 9}  # after the partitions are listed, before the offsets are
+    new = latest.current(max_age_seconds=0)
+    assert new == ({ZERO: 9}, {"clicks": view.topic_id})
+    assert new.topic_ids != old.topic_ids
+
+
+def test_a_recreated_topic_is_noticed_although_it_ends_where_the_old_one_did() -> None:
+    view = CountingView()
+    latest, clock = make(view)
+    first = latest.current()
+    view.topic_id = uuid4()
+    clock.advance(1.1)
+    assert latest.current() is not first
+    assert latest.current() == ({ZERO: 5}, {"clicks": view.topic_id})

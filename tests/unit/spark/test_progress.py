@@ -52,6 +52,15 @@ def test_a_topic_made_again_takes_its_progress_back() -> None:
     assert group.commits == [{ZERO: 8}, {ZERO: 2}]
 
 
+def test_a_recreated_topic_begins_with_no_progress() -> None:
+    group = Group()
+    progress = ProgressCommits(group.commit)
+    progress.advance_to({ZERO: 8})
+    progress.forget_topics({"clicks"})
+    progress.advance_at_least_to({ZERO: 2})
+    assert group.commits == [{ZERO: 8}, {ZERO: 2}]
+
+
 def test_where_a_query_begins_is_not_committed() -> None:
     group = Group()
     progress = ProgressCommits(group.commit)

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from moldau.errors import StartupError
 from moldau.spark.pipeline.durable_files import create_whole, find_text, write_whole
@@ -31,12 +32,14 @@ from moldau.spark.pipeline.rules.progress import (
     merge_positions,
     parse_offset_log,
 )
+from moldau.spark.rules.offset_maps import TopicIds
 
 _LOCK = "lock"
 _LOG = "spark.log"
 _IDENTITY = "moldau-query.json"
 _TALLY = "moldau-tally.json"
 _DEAD_LETTERS = "dead-letters-"
+_NO_IDS: TopicIds = MappingProxyType({})
 
 
 class Checkpoint:
@@ -111,12 +114,15 @@ class Checkpoint:
     def write_tally(self, name: str, tally: Tally) -> None:
         write_whole(self.query_folder(name) / _TALLY, encode_tally(tally))
 
-    def find_positions(self, name: str) -> Mapping[str, Mapping[int, int]]:
-        """Where the query goes on: behind the last batch that is done."""
+    def find_positions(
+        self, name: str, topic_ids: TopicIds = _NO_IDS
+    ) -> Mapping[str, Mapping[int, int]]:
+        """Where the query goes on: behind the last batch that is done. It has no position in a
+        topic that was recreated since, as the ids show that the topics have now."""
         folder = self.query_folder(name)
         last = _find_last(folder / "commits")
         text = None if last is None else find_text(folder / "offsets" / str(last))
-        return {} if text is None else merge_positions(parse_offset_log(text))
+        return {} if text is None else merge_positions(parse_offset_log(text, topic_ids))
 
 
 def _find_last(folder: Path) -> int | None:

@@ -10,6 +10,7 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import AdminOptions
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import Pipeline, Source
+from moldau.spark.topic_view import FoundPartitions
 
 
 def open_admin(pipeline: Pipeline, bootstrap: str) -> Admin:
@@ -18,14 +19,14 @@ def open_admin(pipeline: Pipeline, bootstrap: str) -> Admin:
     return Admin(bootstrap, client_settings(options, timeout_ms=options.default_api_timeout_ms))
 
 
-def find_partitions(admin: Admin, source: Source) -> list[TopicPartition]:
-    """All partitions of a source's topics, in order."""
-    return sorted(
-        TopicPartition(topic.name, row.index)
-        for topic in admin.list_topics().values()
-        if _is_read(source, topic)
-        for row in topic.partitions
+def find_partitions(admin: Admin, source: Source) -> FoundPartitions:
+    """All partitions of a source's topics, in order, and the ids of these topics."""
+    topics = [one for one in admin.list_topics().values() if _is_read(source, one)]
+    partitions = sorted(
+        TopicPartition(one.name, row.index) for one in topics for row in one.partitions
     )
+    ids = {one.name: one.topic_id for one in topics if one.topic_id is not None}
+    return FoundPartitions(partitions, ids)
 
 
 def _is_read(source: Source, topic: TopicMetadata) -> bool:

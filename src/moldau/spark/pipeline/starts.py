@@ -20,7 +20,14 @@ from moldau.model import TopicPartition
 from moldau.spark.pipeline.durable_files import create_whole, find_text
 from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.source_topics import find_partitions, open_admin
-from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, Offsets, from_json, to_json
+from moldau.spark.rules.offset_maps import (
+    EARLIEST_OFFSET,
+    Offsets,
+    StreamOffset,
+    find_recreated,
+    to_json,
+    without_topics,
+)
 
 _MOVING = ("latest", "group")
 
@@ -37,15 +44,17 @@ def fix_starts(pipeline: Pipeline, bootstrap: str) -> Pipeline:
 def _fix(source: Source, checkpoint: Path, admin: Admin) -> Source:
     if source.starting_offsets not in _MOVING:
         return source
-    partitions = find_partitions(admin, source)
+    partitions, topic_ids = find_partitions(admin, source)
     if not partitions:
         return source  # Spark says it: there is no such topic
     path = checkpoint / f"starts-{source.name}.json"
     if find_text(path) is None:
-        create_whole(path, json.dumps(to_json(_look_up(source, partitions, admin))))
-    kept = from_json(json.loads(path.read_text()))
+        found = StreamOffset(_look_up(source, partitions, admin), topic_ids)
+        create_whole(path, json.dumps(found.to_json()))
+    kept = StreamOffset.from_json(json.loads(path.read_text()))
+    offsets = without_topics(kept.offsets, find_recreated(kept.topic_ids, topic_ids))
     # Partitions that came since are read from their beginning, as in a query that runs.
-    starts = {one: kept.get(one, EARLIEST_OFFSET) for one in partitions}
+    starts = {one: offsets.get(one, EARLIEST_OFFSET) for one in partitions}
     return replace(source, starting_offsets=json.dumps(to_json(starts)))
 
 

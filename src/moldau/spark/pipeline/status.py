@@ -18,8 +18,15 @@ from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
 from moldau.spark.pipeline.rules.progress import QueryLag, SetAside, partition_lags, total_lag
 from moldau.spark.pipeline.source_topics import find_partitions, open_admin
+from moldau.spark.rules.offset_maps import TopicIds
 
-Bounds = Mapping[TopicPartition, tuple[int, int]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopics:
+    """What the brokers know about topics that are read: where each partition begins and ends."""
+
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    topic_ids: TopicIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,7 @@ def read_status(pipeline: Pipeline, bootstrap: str) -> PipelineStatus:
     """Look at the checkpoint, and ask the brokers where topics begin and end."""
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
     with open_admin(pipeline, bootstrap) as admin:
-        by_source = {one.name: _read_bounds(admin, one) for one in pipeline.sources}
+        by_source = {one.name: _read_topics(admin, one) for one in pipeline.sources}
     queries = [_read_sink(checkpoint, sink.name, by_source) for sink in pipeline.sinks]
     for source in pipeline.sources:
         if source.dead_letter is not None and source.may_be_faulty:
@@ -82,29 +89,35 @@ def read_status(pipeline: Pipeline, bootstrap: str) -> PipelineStatus:
     )
 
 
-def _read_sink(checkpoint: Checkpoint, name: str, by_source: Mapping[str, Bounds]) -> QueryStatus:
+def _read_sink(
+    checkpoint: Checkpoint, name: str, by_source: Mapping[str, SourceTopics]
+) -> QueryStatus:
     """A sink need not read every source; which ones it does is known once it has begun."""
     positions = checkpoint.find_positions(name)
     read = [
-        bounds
-        for bounds in by_source.values()
-        if not positions or any(one.topic in positions for one in bounds)
+        one
+        for one in by_source.values()
+        if not positions or any(partition.topic in positions for partition in one.bounds)
     ]
-    merged = {one: place for bounds in read for one, place in bounds.items()}
+    merged = SourceTopics(
+        bounds={partition: place for one in read for partition, place in one.bounds.items()},
+        topic_ids={topic: topic_id for one in read for topic, topic_id in one.topic_ids.items()},
+    )
     return _read_query(checkpoint, name, merged)
 
 
-def _read_query(checkpoint: Checkpoint, name: str, bounds: Bounds) -> QueryStatus:
-    lags = partition_lags(checkpoint.find_positions(name), bounds)
+def _read_query(checkpoint: Checkpoint, name: str, read: SourceTopics) -> QueryStatus:
+    lags = partition_lags(checkpoint.find_positions(name, read.topic_ids), read.bounds)
     set_aside = checkpoint.find_tally(name).total
     return QueryStatus(name=name, partitions=lags, set_aside=set_aside)
 
 
-def _read_bounds(admin: Admin, source: Source) -> Bounds:
-    partitions = find_partitions(admin, source)
+def _read_topics(admin: Admin, source: Source) -> SourceTopics:
+    partitions, topic_ids = find_partitions(admin, source)
     starts = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    return {one: (_offset(starts[one]), _offset(ends[one])) for one in partitions}
+    bounds = {one: (_offset(starts[one]), _offset(ends[one])) for one in partitions}
+    return SourceTopics(bounds=bounds, topic_ids=topic_ids)
 
 
 def _offset(answer: ListedOffset | KafkaError) -> int:

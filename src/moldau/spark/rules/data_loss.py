@@ -47,6 +47,15 @@ def find_starts_beyond(starts: Offsets, latest: Offsets) -> list[str]:
     ]
 
 
+def describe_recreated(topics: Iterable[str]) -> list[str]:
+    """A message about each topic that is another one than the query has read so far."""
+    return [
+        f"the topic {topic} was deleted and recreated: records of the old topic that the query had "
+        "not read are lost, and the new topic is to be read from its beginning"
+        for topic in sorted(topics)
+    ]
+
+
 def find_losses(batch: BatchRanges, earliest: Offsets) -> list[str]:
     """A message about everything that a batch of a streaming query misses."""
     messages = [f"{one} is not there any more" for one in sorted(batch.gone)]

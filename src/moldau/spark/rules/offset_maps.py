@@ -2,16 +2,25 @@
 
 It is the form in which people give offsets to the source, and the one that Spark keeps in its
 checkpoints; both are those of Spark's own Kafka source.
+
+A checkpoint has the ids of the topics as well: `{"clicks": {"0": 23}, "clicks@ID": {}}`. Spark's
+own source, and every other reader of the form above, finds a further topic without partitions
+there. No topic has such a name: `@` is not allowed in one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+from uuid import UUID
 
 from moldau.model import TopicPartition
+from moldau.model.uuid_text import format_uuid, parse_uuid
 
 Offsets = Mapping[TopicPartition, int]
+TopicIds = Mapping[str, UUID]
+"""By topic. Brokers before Kafka 2.8 give topics no id; such topics are missing."""
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -19,9 +28,44 @@ LATEST_OFFSET = -1
 
 OffsetJson = dict[str, dict[str, int]]
 
+_ID_MARK = "@"
+
+
+class StreamOffset(NamedTuple):
+    """Where a stream is. Offsets mean something in one topic only, not in another of its name."""
+
+    offsets: Offsets
+    topic_ids: TopicIds
+    """Empty in checkpoints of Spark's own source and of earlier versions of Moldau."""
+
+    def to_json(self) -> OffsetJson:
+        """As Spark is to keep it: sorted, since Spark compares offsets by their text."""
+        ids = {f"{topic}{_ID_MARK}{format_uuid(one)}" for topic, one in self.topic_ids.items()}
+        return {**to_json(self.offsets), **{name: {} for name in sorted(ids)}}
+
+    @classmethod
+    def from_json(cls, value: object) -> StreamOffset:
+        return cls(from_json(value), find_topic_ids(value))
+
+
+def find_topic_ids(value: object) -> dict[str, UUID]:
+    """The ids in the JSON of a checkpoint."""
+    names = value if isinstance(value, dict) else {}
+    marked = (name.rpartition(_ID_MARK) for name in names if _ID_MARK in name)
+    return {topic: parse_uuid(text) for topic, _, text in marked}
+
+
+def find_recreated(before: TopicIds, now: TopicIds) -> frozenset[str]:
+    """The topics that have another id than before."""
+    return frozenset(topic for topic in before.keys() & now.keys() if before[topic] != now[topic])
+
+
+def without_topics(offsets: Offsets, topics: Collection[str]) -> Offsets:
+    return {one: offset for one, offset in offsets.items() if one.topic not in topics}
+
 
 def to_json(offsets: Offsets) -> OffsetJson:
-    """As Spark is to keep it: sorted, since Spark compares offsets by their text."""
+    """Offsets without ids, sorted."""
     found: OffsetJson = {}
     for partition in sorted(offsets):
         found.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.spark.rules.offset_maps import Offsets, from_json
+from moldau.spark.rules.offset_maps import StreamOffset, find_recreated, without_topics
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import SourceProgress
@@ -23,10 +23,12 @@ def source_metrics(source: SourceProgress | Mapping[str, object]) -> dict[str, s
     offsets to tell: before the first batch, and with Spark 4.0 and 4.1, which do not ask for the
     latest.
     """
-    ends, latest = _offsets(source, "endOffset"), _offsets(source, "latestOffset")
+    end, newest = _offset(source, "endOffset"), _offset(source, "latestOffset")
+    latest = newest.offsets
+    ends = without_topics(end.offsets, find_recreated(end.topic_ids, newest.topic_ids))
     behind = [max(latest[one] - end, 0) for one, end in ends.items() if one in latest]
     behind += [end for one, end in latest.items() if one not in ends]  # not read from yet
-    if not ends or not latest:
+    if not end.offsets or not latest:
         return {}
     return {
         "minOffsetsBehindLatest": str(min(behind, default=0)),
@@ -35,8 +37,8 @@ def source_metrics(source: SourceProgress | Mapping[str, object]) -> dict[str, s
     }
 
 
-def _offsets(source: SourceProgress | Mapping[str, object], name: str) -> Offsets:
+def _offset(source: SourceProgress | Mapping[str, object], name: str) -> StreamOffset:
     found = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
     if isinstance(found, str):
         found = json.loads(found) if found and found != "null" else None
-    return from_json(found) if found else {}
+    return StreamOffset.from_json(found or {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from moldau.model import TopicPartition
 from moldau.spark.rules.offset_maps import Offsets
@@ -19,6 +20,8 @@ class PartitionRange(NamedTuple):
     partition: TopicPartition
     start_offset: int
     end_offset: int
+    topic_id: UUID | None = None
+    """The topic that the offsets are of; None reads whichever has the name."""
 
     @property
     def size(self) -> int:
@@ -70,7 +73,8 @@ def plan_batch(starts: Offsets, ends: Offsets, earliest: Offsets) -> BatchRanges
 def clip(wanted: PartitionRange, *, start_offset: int, end_offset: int) -> PartitionRange:
     """The part of a range that lies within these offsets; empty when there is none."""
     start = max(wanted.start_offset, start_offset)
-    return PartitionRange(wanted.partition, start, max(start, min(wanted.end_offset, end_offset)))
+    end = max(start, min(wanted.end_offset, end_offset))
+    return wanted._replace(start_offset=start, end_offset=end)
 
 
 def count_backlog(starts: Offsets, ends: Offsets) -> Mapping[TopicPartition, int]:

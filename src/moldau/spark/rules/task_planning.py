@@ -67,7 +67,7 @@ def _cut(whole: PartitionRange, count: int) -> Iterator[PartitionRange]:
     count = max(min(count, whole.size), 1)
     edges = [whole.start_offset + whole.size * index // count for index in range(count + 1)]
     for start, end in pairwise(edges):
-        yield PartitionRange(whole.partition, start, end)
+        yield whole._replace(start_offset=start, end_offset=end)
 
 
 def _share_out(ranges: list[PartitionRange], wanted: int) -> list[int]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.model import TopicPartition
-from moldau.spark.rules.offset_maps import from_json, parse_offsets, parse_partitions, to_json
+from moldau.spark.rules.offset_maps import (
+    StreamOffset,
+    find_recreated,
+    from_json,
+    parse_offsets,
+    parse_partitions,
+    to_json,
+    without_topics,
+)
 
 PARTITIONS = st.builds(
     TopicPartition, st.text("ab-._1", min_size=1, max_size=5), st.integers(0, 99)
@@ -19,6 +28,35 @@ PARTITIONS = st.builds(
 @given(st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1)))
 def test_offsets_come_back_from_their_json(offsets: dict[TopicPartition, int]) -> None:
     assert from_json(json.loads(json.dumps(to_json(offsets)))) == offsets
+
+
+IDS = st.dictionaries(st.text("ab-._1", min_size=1, max_size=5), st.uuids())
+
+
+@given(st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1)), IDS)
+def test_ids_come_back_with_offsets_and_readers_of_offsets_alone_are_not_disturbed(
+    offsets: dict[TopicPartition, int], ids: dict[str, UUID]
+) -> None:
+    kept = json.loads(json.dumps(StreamOffset(offsets, ids).to_json()))
+    assert StreamOffset.from_json(kept) == (offsets, ids)
+    assert from_json(kept) == offsets
+    # The form that Spark's own source parses: topics, partitions, numbers.
+    numbers = {
+        topic: {int(part): int(end) for part, end in row.items()} for topic, row in kept.items()
+    }
+    assert sum(map(len, numbers.values())) == len(offsets)
+
+
+def test_a_checkpoint_of_sparks_own_source_has_no_ids() -> None:
+    assert StreamOffset.from_json({"clicks": {"0": 3}}) == ({TopicPartition("clicks", 0): 3}, {})
+
+
+def test_a_topic_is_recreated_when_both_ids_are_known_and_differ() -> None:
+    one, other = UUID(int=1), UUID(int=2)
+    before = {"same": one, "changed": one, "gone": one}
+    assert find_recreated(before, {"same": one, "changed": other, "new": one}) == {"changed"}
+    offsets = {TopicPartition("same", 0): 3, TopicPartition("changed", 0): 4}
+    assert without_topics(offsets, {"changed"}) == {TopicPartition("same", 0): 3}
 
 
 @given(st.dictionaries(PARTITIONS, st.integers(0, 99), max_size=6), st.randoms())

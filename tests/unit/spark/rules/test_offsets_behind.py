@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
+from moldau.model import TopicPartition
 from moldau.spark import source_metrics
+from moldau.spark.rules.offset_maps import StreamOffset
 
 
 def progress(end: object, latest: object) -> dict[str, object]:
@@ -18,6 +21,13 @@ def test_the_metrics_are_those_of_sparks_own_source() -> None:
         "maxOffsetsBehindLatest": "4",
         "avgOffsetsBehindLatest": "2.0",
     }
+
+
+def test_nothing_of_a_recreated_topic_has_been_read() -> None:
+    place = TopicPartition("clicks", 0)
+    end = StreamOffset({place: 10}, {"clicks": UUID(int=1)}).to_json()
+    latest = StreamOffset({place: 12}, {"clicks": UUID(int=2)}).to_json()
+    assert source_metrics(progress(end, latest))["maxOffsetsBehindLatest"] == "12"
 
 
 def test_offsets_are_taken_as_text_too() -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from moldau.errors import InvariantViolation
 from moldau.model import TopicPartition
+from moldau.spark.rules.offset_maps import TopicIds, find_recreated, find_topic_ids
 
 # What is set aside
 
@@ -133,23 +134,25 @@ def add_reports(progress: QueryProgress, reports: Iterable[BatchReport]) -> Quer
     return progress
 
 
-def parse_offset_log(text: str) -> list[Positions]:
+def parse_offset_log(text: str, topic_ids: TopicIds) -> list[Positions]:
     """The positions of each source in a file of Spark's offset log, in the order of the sources.
 
     The file has a version, one line about the batch, and a line for each source; `-` stands for a
-    source that has not been read yet.
+    source that has not been read yet. A topic that has another id by now has not been read either.
     """
     _, _, *lines = text.strip().splitlines()
-    return [_parse_positions(line) for line in lines]
+    return [_parse_positions(line, topic_ids) for line in lines]
 
 
-def _parse_positions(line: str) -> Positions:
+def _parse_positions(line: str, topic_ids: TopicIds) -> Positions:
     if not line.startswith("{"):
         return {}
+    document = json.loads(line)
+    recreated = find_recreated(find_topic_ids(document), topic_ids)
     return {
         topic: {int(partition): int(offset) for partition, offset in partitions.items()}
-        for topic, partitions in json.loads(line).items()
-        if isinstance(partitions, dict)
+        for topic, partitions in document.items()
+        if isinstance(partitions, dict) and partitions and topic not in recreated
     }
 
 

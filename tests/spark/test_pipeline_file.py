@@ -12,7 +12,7 @@ from moldau.cli.pipeline.display import Lines, format_name, format_query
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
-from moldau.spark.pipeline.rules.flow import describe_flow
+from moldau.spark.pipeline.rules.flow import describe_delivery, describe_flow
 from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, SetAside
 
 WHOLE = """
@@ -320,6 +320,7 @@ def test_check_says_what_a_file_does(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["pipeline", "check", str(write(tmp_path, WHOLE))]) == 0
     printed = capsys.readouterr().out
     assert "  feed            (clicks -> joined) + users, guests -> shaped -> derived\n" in printed
+    assert "                  at least once\n" in printed
     assert f"  lake            clicks -> joined -> {tmp_path / 'lake'}\n" in printed
     assert "  dead letters    clicks -> clicks-unreadable\n" in printed
     assert "  late records    clicks -> clicks-unreadable, and counted\n" in printed
@@ -330,6 +331,41 @@ def test_check_tells_machines_the_same(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["pipeline", "check", str(write(tmp_path, SMALL)), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["flows"], document["planned"]) == ({"copy": "clicks -> copied"}, False)
+    assert document["delivery"]["copy"].startswith("exactly once where the brokers allow")
+
+
+@pytest.mark.parametrize(
+    ("sql", "output_mode", "delivery"),
+    [
+        ("SELECT a FROM clicks WHERE a IS DISTINCT FROM 1", "append", "exactly once"),
+        ("SELECT a, 'group by window(' FROM clicks -- GROUP BY", "append", "exactly once"),
+        ("SELECT a FROM clicks", "update", None),
+        ("SELECT a, count(*) FROM clicks GROUP BY a", "append", None),
+        ("SELECT DISTINCT a FROM clicks", "append", None),
+        ("SELECT a, window(at, '1 minute') FROM clicks", "append", None),
+    ],
+)
+def test_check_refuses_exactly_once_where_a_topic_is_written_batch_by_batch(
+    tmp_path: Path, sql: str, output_mode: str, delivery: str | None
+) -> None:
+    """Also behind a further transform."""
+    text = (
+        f'[sources.clicks]\ntopic = "clicks"\n[transforms.first]\nsql = """{sql}"""\n'
+        '[transforms.second]\nsql = "SELECT * FROM first"\n[sinks.feed]\ntopic = "feed"\n'
+        f'output_mode = "{output_mode}"\n'
+    )
+    open_to_brokers = load_pipeline(write(tmp_path, text))
+    said = describe_delivery(open_to_brokers, open_to_brokers.sinks[0])
+    demanding = f"{text}options = {{ exactlyOnce = true }}\n"
+    if delivery is None:
+        assert said == "at least once"
+        told = faults(tmp_path, demanding)
+        assert "sinks.feed.options.exactlyOnce: a topic " in told
+        assert "remove exactlyOnce = true, or write the rows to a lake" in told
+    else:
+        assert said.startswith("exactly once where")
+        pipeline = load_pipeline(write(tmp_path, demanding))
+        assert describe_delivery(pipeline, pipeline.sinks[0]) == delivery
 
 
 @pytest.mark.parametrize(

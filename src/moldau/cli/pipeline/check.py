@@ -45,9 +45,14 @@ def check(
 
 
 def _print(pipeline: Pipeline, *, is_planned: bool) -> None:
-    from moldau.spark.pipeline.rules.flow import describe_flow
+    from moldau.spark.pipeline.rules.flow import describe_delivery, describe_flow
 
-    rows = [(sink.name, describe_flow(pipeline, sink)) for sink in pipeline.sinks]
+    rows: list[tuple[str, str]] = []
+    for sink in pipeline.sinks:
+        rows += [
+            (sink.name, describe_flow(pipeline, sink)),
+            ("", describe_delivery(pipeline, sink)),
+        ]
     for source in pipeline.sources:
         if source.dead_letter is not None and source.may_be_faulty:
             rows.append(("dead letters", f"{source.name} -> {source.dead_letter}"))
@@ -99,9 +104,10 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
 def _to_document(pipeline: Pipeline, *, is_planned: bool) -> dict[str, object]:
     from dataclasses import asdict
 
-    from moldau.spark.pipeline.rules.flow import describe_flow
+    from moldau.spark.pipeline.rules.flow import describe_delivery, describe_flow
 
     flows = {sink.name: describe_flow(pipeline, sink) for sink in pipeline.sinks}
+    delivery = {sink.name: describe_delivery(pipeline, sink) for sink in pipeline.sinks}
     document = asdict(pipeline)
     del document["security"]  # it is not the file's, and has passwords
-    return {**document, "flows": flows, "planned": is_planned}
+    return {**document, "flows": flows, "delivery": delivery, "planned": is_planned}

@@ -44,7 +44,7 @@ def _print(found: PipelineStatus) -> None:
         typer.echo(f"  {'last run':<11}{_format_report(found)}")
     for query in found.queries:
         typer.echo()
-        _print_query(query)
+        _print_query(query, _find_delivery(found, query.name))
 
 
 def _format_report(found: PipelineStatus) -> str:
@@ -60,11 +60,18 @@ def _format_report(found: PipelineStatus) -> str:
     return f"{state}, {at}" + (f": {report.error}" if report.error else "")
 
 
-def _print_query(query: QueryStatus) -> None:
+def _find_delivery(found: PipelineStatus, name: str) -> str:
+    """How the last run wrote the rows of a query."""
+    queries = () if found.report is None else found.report.queries
+    delivery = next((one.delivery for one in queries if one.name == name), None)
+    return "" if delivery is None else f", written {delivery}"
+
+
+def _print_query(query: QueryStatus, delivery: str) -> None:
     from moldau.cli.output import Column, print_table
     from moldau.cli.pipeline.display import format_set_aside
 
-    typer.echo(f"  {query.name}, {query.lag:,} records behind")
+    typer.echo(f"  {query.name}, {query.lag:,} records behind{delivery}")
     if query.set_aside:
         typer.echo(f"    {format_set_aside(query.set_aside)}")
     columns = (

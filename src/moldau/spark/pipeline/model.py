@@ -11,6 +11,7 @@ OutputMode = Literal["append", "update", "complete"]
 PartitionBy = Literal["hour", "day", "none"]
 Mode = Literal["continuous", "once"]
 LateRecords = Literal["dead_letter", "drop"]
+Delivery = Literal["exactly once", "at least once"]
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")

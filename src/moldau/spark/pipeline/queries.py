@@ -7,16 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.dead_letters import append_to_topic, write_dead_letters
 from moldau.spark.pipeline.dropped_records import DropCounter, QueryTally
 from moldau.spark.pipeline.frames import build_dead_letters, build_frames, columns_of
 from moldau.spark.pipeline.lake_loader import LakeLoader, open_lake, system_now
-from moldau.spark.pipeline.model import LakeSink, OutputMode, Pipeline, TopicSink
+from moldau.spark.pipeline.model import Delivery, LakeSink, OutputMode, Pipeline, TopicSink
 from moldau.spark.pipeline.plan_tracing import may_drop
 from moldau.spark.pipeline.rules.flow import with_groups_of
 from moldau.spark.pipeline.rules.progress import SetAside
-from moldau.spark.pipeline.rules.sinks import folder_columns, topic_columns
+from moldau.spark.pipeline.rules.sinks import (
+    find_exactly_once,
+    folder_columns,
+    refuse_exactly_once,
+    topic_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +38,7 @@ class PlannedQuery:
     start: Callable[[], StreamingQuery]
     tally: QueryTally
     loader: LakeLoader | None = None
+    delivery: Delivery = "at least once"
 
 
 NewSession = Callable[[], "SparkSession"]
@@ -93,7 +100,17 @@ class _Planner:
         counter = self._find_counter(sink.name, records, sink.output_mode, tally)
         if counter is None and sink.output_mode != "update":
             writer = self._to_topic(records, sink).outputMode(sink.output_mode)
-            return PlannedQuery(name=sink.name, start=writer.start, tally=tally)
+            is_exact = sink.prefers_exactly_once or bool(find_exactly_once(sink))
+            return PlannedQuery(
+                name=sink.name,
+                start=writer.start,
+                tally=tally,
+                delivery="exactly once" if is_exact else "at least once",
+            )
+        if find_exactly_once(sink):
+            raise ConfigurationError(
+                f"sinks.{sink.name}.options.exactlyOnce: {refuse_exactly_once(sink)}"
+            )
         # Batch by batch, so that drops are counted before a batch is done; and Spark has no output
         # mode "update" for sources in Python.
         options = self._topic_options(sink)
@@ -130,7 +147,11 @@ class _Planner:
             return writer.start()
 
         return PlannedQuery(
-            name=sink.name, start=_followed(start, counter), tally=tally, loader=loader
+            name=sink.name,
+            start=_followed(start, counter),
+            tally=tally,
+            loader=loader,
+            delivery="exactly once",
         )
 
     def _find_counter(

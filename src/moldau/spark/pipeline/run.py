@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.cluster_watch import ClusterWatch
-from moldau.spark.pipeline.delivery import choose_delivery
+from moldau.spark.pipeline.delivery import choose_delivery, say_delivery
 from moldau.spark.pipeline.model import Pipeline
 from moldau.spark.pipeline.progress_files import RunReport, RunState, find_report, write_report
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
@@ -154,10 +154,12 @@ def run_pipeline(
                 return _report_nothing(pipeline, options, started_ms)
             run = _Run(pipeline, options, watcher, cluster)
             begun = fix_starts(pipeline, options.bootstrap)
-            begun = choose_delivery(begun, options.bootstrap, watcher.say)
+            begun = choose_delivery(begun, options.bootstrap)
             if stop.is_set():
                 return _report_nothing(pipeline, options, started_ms)
-            return run.run(plan(own, begun, options), stop)
+            planned = plan(own, begun, options)
+            say_delivery(begun, {one.name: one.delivery for one in planned}, watcher.say)
+            return run.run(planned, stop)
 
 
 def report_given_up(pipeline: Pipeline, options: RunOptions, started_ms: int) -> RunReport:
@@ -229,7 +231,7 @@ class _Run:
 
     def _start(self, stop: Event) -> None:
         for one in self._planned:
-            self._progress[one.name] = QueryProgress(name=one.name)
+            self._progress[one.name] = QueryProgress(name=one.name, delivery=one.delivery)
         for one in self._planned:
             if not stop.is_set():
                 self._start_one(one)

@@ -18,10 +18,12 @@ from moldau.spark.pipeline.model import (
     Sink,
     Source,
     SqlTransform,
+    TopicSink,
     Transform,
     ValueFormat,
     Watermark,
 )
+from moldau.spark.pipeline.rules.flow import keeps_state
 from moldau.spark.pipeline.rules.registries import read_registry
 from moldau.spark.pipeline.rules.section import (
     Faults,
@@ -31,7 +33,7 @@ from moldau.spark.pipeline.rules.section import (
     parse_span_ms,
     spark_interval,
 )
-from moldau.spark.pipeline.rules.sinks import read_sink
+from moldau.spark.pipeline.rules.sinks import find_exactly_once, read_sink, refuse_exactly_once
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -61,6 +63,8 @@ def read_pipeline(
     )
     root.finish()
     _check_names(root, pipeline)
+    if not faults.messages:
+        _check_delivery(root, pipeline)
     return tuple(faults.messages) or pipeline
 
 
@@ -96,6 +100,15 @@ def _read_sinks(
     known = [one.name for one in (*sources, *transforms)]
     read = [read_sink(name, section, known, sources) for name, section in sections]
     return tuple(one for one in read if one is not None)
+
+
+def _check_delivery(root: Section, pipeline: Pipeline) -> None:
+    """Spark refuses further sinks, behind functions, when it plans."""
+    for sink in pipeline.sinks:
+        if not isinstance(sink, TopicSink) or not find_exactly_once(sink):
+            continue
+        if sink.output_mode == "update" or keeps_state(pipeline, sink.input):
+            root.fault(f"sinks.{sink.name}.options.exactlyOnce", refuse_exactly_once(sink))
 
 
 def _check_names(root: Section, pipeline: Pipeline) -> None:

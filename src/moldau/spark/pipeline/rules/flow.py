@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from moldau.spark.pipeline.model import (
+    LakeSink,
     Pipeline,
     PythonTransform,
     Sink,
     Source,
+    SqlTransform,
     TopicSink,
     Transform,
 )
+from moldau.spark.pipeline.rules.sinks import find_exactly_once
 
 _TOKEN = re.compile(
     r"""--[^\n]*|/\*.*?\*/            # comments
@@ -25,6 +29,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BEFORE_TABLE = ("from", "join")
+_STATE = (("group", "by"), ("select", "distinct"), ("window", "("), ("session_window", "("))
 _AFTER_TABLES = ("where", "group", "having", "order", "on", "using", "union", "select", "limit")
 
 
@@ -47,6 +52,36 @@ def _describe(pipeline: Pipeline, name: str) -> str:
 
 def _topics(source: Source) -> str:
     return ", ".join(source.topics) or f"/{source.topic_pattern}/"
+
+
+def keeps_state(pipeline: Pipeline, name: str) -> bool:
+    """Whether a query over this source or transform has a window, groups or removes duplicates, as
+    far as the SQL on the way says so. Spark knows it of functions, too, but only when it plans."""
+    for place, transform in enumerate(pipeline.transforms):
+        if transform.name == name:
+            own = isinstance(transform, SqlTransform) and _has_state(transform.sql)
+            return own or any(keeps_state(pipeline, one) for one in find_inputs(pipeline, place))
+    return False
+
+
+def _has_state(sql: str) -> bool:
+    tokens = [(one["word"] or one["mark"] or "").lower() for one in _TOKEN.finditer(sql)]
+    return any(pair in _STATE for pair in pairwise(tokens))
+
+
+def describe_delivery(pipeline: Pipeline, sink: Sink) -> str:
+    """How often a row of a sink is there, as far as the file says it."""
+    if isinstance(sink, LakeSink):
+        return "exactly once"
+    asked = find_exactly_once(sink)
+    if asked is False or sink.output_mode == "update" or keeps_state(pipeline, sink.input):
+        return "at least once"
+    if asked:
+        return "exactly once"
+    return (
+        "exactly once where the brokers allow two-phase commit and the query cannot drop late "
+        "rows, otherwise at least once"
+    )
 
 
 def find_inputs(pipeline: Pipeline, place: int) -> tuple[str, ...]:

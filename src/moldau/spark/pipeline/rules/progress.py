@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from moldau.errors import InvariantViolation
 from moldau.model import TopicPartition
+from moldau.spark.pipeline.model import Delivery
 from moldau.spark.rules.offset_maps import TopicIds, find_recreated, find_topic_ids
 
 # What is set aside
@@ -105,6 +106,8 @@ class QueryProgress:
     """Records that are in no result, in all runs."""
     extra: Mapping[str, int] = field(default_factory=dict)
     """What only one kind of sink counts, such as loaded rows and bytes."""
+    delivery: Delivery | None = None
+    """None in reports of versions that did not keep it."""
 
     @property
     def rows_per_second(self) -> float:

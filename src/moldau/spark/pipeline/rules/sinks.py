@@ -99,6 +99,28 @@ def _read_options(section: Section) -> tuple[tuple[str, str], ...]:
     return options
 
 
+def find_exactly_once(sink: TopicSink) -> bool | None:
+    """What the file says about exactlyOnce; None when it says nothing."""
+    given = {name.lower(): value for name, value in sink.options}
+    if "exactlyonce" not in given:
+        return None
+    options = {"kafka.bootstrap.servers": "-", "exactlyonce": given["exactlyonce"]}
+    return read_write_options(options).exactly_once
+
+
+def refuse_exactly_once(sink: TopicSink) -> str:
+    """Why such a sink cannot be written exactly once, and what to do."""
+    what = (
+        'with output_mode = "update"'
+        if sink.output_mode == "update"
+        else "behind a query that may drop late rows (window, GROUP BY, DISTINCT and the like)"
+    )
+    return (
+        f"a topic {what} is written batch by batch, at least once; remove exactlyOnce = true, or "
+        "write the rows to a lake (parquet, delta), which is exactly once"
+    )
+
+
 def _find_option_fault(key: str, value: str) -> str | None:
     own = _OWN_OPTIONS.get(key.lower())
     if own is not None:

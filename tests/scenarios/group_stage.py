@@ -11,10 +11,14 @@ by are the name and a number: A-1, and A-2 after a restart of the same static me
     heartbeat A [generation=1]
     leave A B                   leave instance=x for an administrator
     commit A t-0=5 ...          commit nobody t-0=5 for somebody who is no member
+                                named=id by the topic's id, not its name
     fetch                       all positions
     forget t-0                  OffsetDelete
     delete group                DeleteGroups
-    drop topics t u             the topics were deleted
+    create topics t u           the topics are created
+    drop topics t u             the topics are deleted
+    delay metadata              the coordinator does not learn of topics from now on
+    deliver metadata            it learns what has become of them, and of later changes at once
     disconnect A                the connection of its parked request closes
     wait 10s                    time passes; timers fire when they are due
     expire                      the broker looks for what is too old
@@ -31,7 +35,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
+from moldau.cluster.rules.metadata_image import DeletedTopic, MetadataImage, TopicState
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import (
     CodeAnswer,
@@ -63,8 +69,10 @@ from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.offset_views import find_offsets
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
 from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, GroupRecord
+from moldau.model import TopicId
 
 GROUP = "readers"
 START_MS = 1_000_000
@@ -95,6 +103,10 @@ class Stage:
         self._answered: set[int] = set()
         self._joined: dict[str, dict[str, Any]] = {}  # what a member said when it joined last
         self._generations: dict[str, int] = {}
+        self._topic_ids = itertools.count(1)
+        self._store = MetadataImage(cluster_id="")  # the topics as they are
+        self.image = self._store  # as the coordinator knows them
+        self._is_delayed = False
         self._writes_fail = False
         self._shown = "gone"
         self._lines: list[str] = []
@@ -182,25 +194,35 @@ class Stage:
         generation = self._generation_of(name, options) if is_member else -1
         member_id = options.pop("id", self._ids.get(name, "") if is_member else "")
         expire_ms = -1 if keep_ms is None else self.now_ms + parse_ms(keep_ms)
+        times = self.now_ms, expire_ms
+        names_id = options.pop("named", "name") == "id"
         event = CommitOffsets(
             group_id=GROUP,
             generation=generation,
             member_id=member_id,
             instance_id=self._joined.get(name, {}).get("instance"),
             offsets=tuple(
-                (*_partition(where), CommittedOffset(int(at), -1, metadata, self.now_ms, expire_ms))
+                (
+                    topic,
+                    number,
+                    CommittedOffset(int(at), -1, metadata, *times, self._id_of(topic), names_id),
+                )
                 for where, at in options.items()
+                for topic, number in (_partition(where),)
             ),
             knows_epochs=True,
         )
         self._request(event, name)
 
     def _do_fetch(self, names: list[str], options: dict[str, str]) -> None:
-        group = self.groups.find(GROUP)
-        rows = () if group is None else sorted(group.offsets)
-        self._lines += [f"{topic}-{number} at {one.offset}" for topic, number, one in rows]
-        if not rows:
-            self._lines.append("nothing is committed")
+        found = find_offsets(self.groups, GROUP, None, None, require_stable=False, image=self.image)
+        rows = [
+            f"{topic}-{number} at {one.offset}"
+            for topic, offsets in sorted(found.items())
+            for number, one in sorted(offsets.items())
+            if isinstance(one, CommittedOffset)
+        ]
+        self._lines += rows or ["nothing is committed"]
 
     def _do_forget(self, names: list[str], options: dict[str, str]) -> None:
         partitions = tuple(_partition(name) for name in names)
@@ -210,7 +232,43 @@ class Stage:
         self._request(DeleteGroup(group_id=GROUP), "admin")
 
     def _do_drop(self, names: list[str], options: dict[str, str]) -> None:
-        self._happen(DeleteTopics(group_id=GROUP, topics=frozenset(names[1:])))
+        gone = {
+            self._id_of(name, self._store) or self._new_id(): DeletedTopic(name, self.now_ms)
+            for name in names[1:]
+        }
+        self._store = self._store.with_topics((), removed=names[1:], deleted=gone)
+        self._deliver()
+
+    def _do_create(self, names: list[str], options: dict[str, str]) -> None:
+        made = [
+            TopicState(name=name, topic_id=self._new_id(), partitions=(), created_ms=self.now_ms)
+            for name in names[1:]
+        ]
+        self._store = self._store.with_topics(made)
+        self._deliver()
+
+    def _do_delay(self, names: list[str], options: dict[str, str]) -> None:
+        self._is_delayed = True
+
+    def _do_deliver(self, names: list[str], options: dict[str, str]) -> None:
+        self._is_delayed = False
+        self._deliver()
+
+    def _deliver(self) -> None:
+        if self._is_delayed:
+            return
+        new = self._store.deleted.keys() - self.image.deleted.keys()
+        deleted = frozenset(self._store.deleted[topic_id].name for topic_id in new)
+        self.image = self._store
+        if deleted:
+            self._happen(DeleteTopics(group_id=GROUP, topics=deleted))
+
+    def _id_of(self, topic: str, image: MetadataImage | None = None) -> TopicId | None:
+        found = (image or self.image).topics.get(topic)
+        return None if found is None else found.topic_id
+
+    def _new_id(self) -> TopicId:
+        return TopicId(UUID(int=next(self._topic_ids)))
 
     def _do_disconnect(self, names: list[str], options: dict[str, str]) -> None:
         (name,) = names
@@ -252,6 +310,7 @@ class Stage:
         for record in self.log:
             self.groups.apply(record)
         self._perform(self.groups.begin(), NO_REQUEST)
+        self._happen(DeleteTopics(group_id=GROUP))
 
     def _do_limit(self, names: list[str], options: dict[str, str]) -> None:
         fields: dict[str, tuple[str, Callable[[str], int]]] = {
@@ -279,13 +338,14 @@ class Stage:
     def _request(self, event: GroupEvent, name: str) -> None:
         request = next(self._requests)
         self._asked[request] = name
-        outcome = self.groups.handle(event, self.now_ms, request)
+        outcome = self.groups.handle(event, self.now_ms, request, self.image)
         self._perform(outcome, request)
         if request in self._asked:
             self._lines.append(f"{name} waits")
 
     def _happen(self, event: GroupEvent) -> None:
-        self._perform(self.groups.handle(event, self.now_ms), NO_REQUEST)
+        outcome = self.groups.handle(event, self.now_ms, image=self.image)
+        self._perform(outcome, NO_REQUEST)
 
     def _perform(self, outcome: Outcome, own_request: int) -> None:
         """What a shard does, without its log, loop and connections."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from moldau.broker.authorization import may_topic
 from moldau.broker.request_context import RequestContext
-from moldau.cluster.rules.metadata_image import TopicState
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.records import CommittedOffset
@@ -64,6 +64,8 @@ class OffsetRows:
             code = ErrorCode.unknown_topic_id if name is None else _UNKNOWN
         count = 0 if is_denied or name is None or state is None else len(state.partitions)
         now_ms, expire_ms = self._now_ms, self._expire_ms
+        topic_id = None if state is None or state.topic_id == NO_TOPIC_ID else state.topic_id
+        names_topic_id = not isinstance(key, str)
         offsets = self.offsets
         for wanted in topic.partitions:
             number = wanted.partition_index
@@ -77,6 +79,8 @@ class OffsetRows:
                 wanted.committed_metadata or "",
                 now_ms,
                 expire_ms,
+                topic_id,
+                names_topic_id,
             )
             offsets.append((name or "", number, committed))
 

@@ -56,7 +56,7 @@ from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.replication.partitions import Partitions
 from moldau.storage.directory_reports import find_failure_of_all
 from moldau.storage.log_store import LogStore
@@ -403,10 +403,8 @@ class BrokerServer:
             self._dynamic.follow(dynamic, default)
         self.services.partitions.on_image(image, changed_topics)
         deleted = _deleted_topics(former, image, changed_topics)
-        self.services.groups.forget_topics(deleted)
-        self.services.share_coordinator.forget_topics(
-            {former.topics[name].topic_id for name in deleted}
-        )
+        self.services.groups.forget_topics(frozenset(deleted))
+        self.services.share_coordinator.forget_topics(set(deleted.values()))
 
     def _on_settings(self) -> None:
         self.services.partitions.refresh_options()
@@ -476,16 +474,19 @@ def _unless_discarded(close: Callable[[], Awaitable[None]]) -> _Exit:
 
 def _deleted_topics(
     former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
-) -> frozenset[str]:
+) -> dict[str, TopicId]:
     """By their former names; one that was made again under the same name is another topic.
 
-    A topic that merely vanished may come back, and then its groups go on where they were (DEL-1).
+    A topic that is marked for deletion is named twice: now, and when it is gone. A topic that
+    merely vanished may come back, and then its groups go on where they were (DEL-1).
     """
-    return frozenset(
-        name
-        for name in changed_topics & former.topics.keys()
-        if image.was_deleted(name, former.topics[name].topic_id)
-    )
+    known = {name: topic.topic_id for name in changed_topics if (topic := former.topics.get(name))}
+    marked = {name: former.deleting[name] for name in changed_topics & former.deleting.keys()}
+    return {
+        name: topic_id
+        for name, topic_id in {**marked, **known}.items()
+        if image.was_deleted(name, topic_id)
+    }
 
 
 def _report_failure(name: str, error: BaseException) -> None:

@@ -31,7 +31,7 @@ from moldau.errors import MalformedNodeError
 from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 from moldau.model.acls import AclEntry, ResourcePattern
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model.protocol_numbers import NO_BROKER, NO_TIMESTAMP
 from moldau.quotas.rules.entities import QuotaEntity
 
 _log = logging.getLogger(__name__)
@@ -128,19 +128,21 @@ class MetadataReader:
                 *(layout.partition_state_path(*place) for place in places),
                 *map(layout.topic_path, assignments),
                 *map(layout.topic_config_path, assignments),
+                *map(layout.partitions_path, assignments),
             ]
         )
         states: dict[str, list[Node | None]] = {name: [] for name in assignments}
         for (name, _), node in zip(places, nodes, strict=False):
             states[name].append(node)
-        ends = nodes[len(places) : len(places) + len(assignments)]
-        configs = nodes[len(places) + len(assignments) :]
+        rest, count = nodes[len(places) :], len(assignments)
         written = []
-        for (name, assigned), end, config in zip(assignments.items(), ends, configs, strict=True):
+        for (name, assigned), end, config, folder in zip(
+            assignments.items(), rest[:count], rest[count:-count], rest[-count:], strict=True
+        ):
             if end is None or not _is_same(assigned.node, end):
                 written.append(name)
                 continue
-            topic = _find_topic(name, assigned, states[name], config)
+            topic = _find_topic(name, assigned, states[name], config, folder)
             if topic is not None:
                 read.topics.append(topic)
         return written
@@ -319,9 +321,14 @@ def _is_same(one: Node, other: Node) -> bool:
 
 
 def _find_topic(
-    name: str, assigned: _Assigned, states: Sequence[Node | None], config: Node | None
+    name: str,
+    assigned: _Assigned,
+    states: Sequence[Node | None],
+    config: Node | None,
+    folder: Node | None,
 ) -> TopicState | None:
-    """None when its nodes make no sense."""
+    """None when its nodes make no sense. The folder of its partitions is made with the topic and
+    never written again."""
     node, assignment = assigned
     try:
         partitions = tuple(
@@ -337,6 +344,7 @@ def _find_topic(
         configs=_config(layout.topic_config_path(name), config, UNKNOWN_TOPIC_SETTINGS),
         version=node.version,
         origin=assignment.origin,
+        created_ms=NO_TIMESTAMP if folder is None else folder.modified_ms,
     )
 
 

@@ -158,6 +158,7 @@ class GroupCoordinator:
             commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
             on_message=self._on_message,
             initialize=lambda shard, order: self.shares.initialize(shard, order),
+            on_loaded=self._forget_deleted_topics,
         )
 
     def new_member_id(self, prefix: str) -> str:
@@ -213,7 +214,7 @@ class GroupCoordinator:
 
         return self._leads.require(group_id).ask(
             lambda groups: find_offsets(
-                groups, group_id, wanted, member, require_stable=require_stable
+                groups, group_id, wanted, member, require_stable=require_stable, image=self._image()
             )
         )
 
@@ -324,14 +325,24 @@ class GroupCoordinator:
                 shard.set_limits(limits)
 
     def forget_topics(self, names: frozenset[str]) -> None:
-        """Topics were deleted: so are the offsets committed in them."""
+        """Topics were deleted: so are the offsets that belong to them (GRP-10)."""
         if names and self._leads:
-            self._spawn("forgetting of deleted topics", self._forget_topics(names))
+            self._spawn(
+                "forgetting of deleted topics", self._forget_topics(tuple(self._leads), names)
+            )
 
-    async def _forget_topics(self, names: frozenset[str]) -> None:
+    def _forget_deleted_topics(self, shard: GroupShard) -> None:
+        """Topics may have been deleted while no broker had this shard loaded."""
+        self._spawn("forgetting of deleted topics", self._forget_topics((shard,), None))
+
+    async def _forget_topics(
+        self, shards: Sequence[GroupShard], names: frozenset[str] | None
+    ) -> None:
         from moldau.groups.rules.events import DeleteTopics
 
-        await self._send_to_all(lambda group_id: DeleteTopics(group_id=group_id, topics=names))
+        await self._send_to_groups(
+            shards, lambda group_id: DeleteTopics(group_id=group_id, topics=names)
+        )
 
     # Time
 
@@ -346,10 +357,14 @@ class GroupCoordinator:
             return
         from moldau.groups.rules.events import ExpireOffsets
 
-        await self._send_to_all(lambda group_id: ExpireOffsets(group_id=group_id))
+        await self._send_to_groups(
+            tuple(self._leads), lambda group_id: ExpireOffsets(group_id=group_id)
+        )
 
-    async def _send_to_all(self, event_for: Callable[[str], GroupEvent]) -> None:
-        for shard in self._leads:
+    async def _send_to_groups(
+        self, shards: Sequence[GroupShard], event_for: Callable[[str], GroupEvent]
+    ) -> None:
+        for shard in shards:
             for count, group_id in enumerate(shard.group_ids, start=1):
                 shard.report(event_for(group_id))
                 if count % _GROUPS_AT_ONCE == 0:

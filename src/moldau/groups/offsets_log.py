@@ -7,7 +7,8 @@ folders and we read its.
     value of a committed offset, int16 version:
       0, 2     offset int64, metadata string, commit timestamp int64
       1        offset int64, metadata string, commit timestamp int64, expire timestamp int64
-      3, 4     offset int64, leader epoch int32, metadata string, commit timestamp int64
+      3, 4     offset int64, leader epoch int32, metadata string, commit timestamp int64;
+               4: topic id uuid (tagged field 0)
 
     value of a group, int16 version:
       0..4     protocol type string, generation int32, protocol nullable string, leader nullable
@@ -15,8 +16,9 @@ folders and we read its.
         member id string, instance id nullable string (3+), client id string, client host string,
         rebalance time-out int32 (1+), session time-out int32, subscription bytes, assignment bytes
 
-Versions 4 have compact lengths and tagged fields, none of which is needed. Written are the versions
-that Kafka 4 writes: 3, and 1 for an offset with a time of its own. A null value is a tombstone.
+Versions 4 have compact lengths and tagged fields. Written are the versions that Kafka 4 writes: 3
+for a group; 4 for an offset with the id of its topic, 3 for one without an id, and 1 for one with a
+time of its own, which has no room for the id. A null value is a tombstone.
 Consumer, share and streams groups have keys of other versions (`consumer_group_log`,
 `share_group_log`, `streams_group_log`); keys of yet others are left alone.
 
@@ -54,6 +56,7 @@ from moldau.groups.streams_group_log import (
     decode_streams_group,
     encode_streams_group,
 )
+from moldau.model import TopicId
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
 from moldau.records.batch_header import BatchHeader
 from moldau.records.control_records import ControlType, find_marker
@@ -62,14 +65,19 @@ from moldau.wire.primitives import (
     COMPACT,
     LEGACY,
     READ_ERRORS,
+    UUID_BYTES,
+    encode_compact_string,
     encode_legacy_string,
     read_legacy_string,
+    read_tagged_fields,
     skip_tagged_fields,
+    uuid_of,
 )
 
 _LAST_OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _OFFSET_VALUE: Final = 3
+_OFFSET_VALUE_WITH_TOPIC_ID: Final = 4
 _OFFSET_VALUE_WITH_EXPIRY: Final = 1
 _GROUP_VALUE: Final = 3
 _FIRST_COMPACT: Final = 4
@@ -78,6 +86,9 @@ _FIRST_WITH_STATE_TIMESTAMP: Final = 2
 _FIRST_WITH_INSTANCE_ID: Final = 3
 _FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 _MEMBER_MIN_BYTES: Final = 9
+_TOPIC_ID_TAG: Final = 0
+_TOPIC_ID_FIELD: Final = bytes((1, _TOPIC_ID_TAG, UUID_BYTES))  # the only one; its value follows
+_NO_METADATA: Final = 1  # the length of an empty compact string
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -87,6 +98,7 @@ _VERSION_AND_OFFSET = struct.Struct(">hq")
 _VERSION_OFFSET_AND_EPOCH = struct.Struct(">hqi")
 _POSITION_3 = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 _POSITION_3_ALONE = struct.Struct(">hqihq")  # without metadata; the commit timestamp
+_POSITION_4_ALONE = struct.Struct(">hqiBq3s16s")  # likewise, and the id of the topic
 
 
 def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
@@ -147,19 +159,45 @@ def _offset_key(group_id: str, topic: str) -> bytes:
 
 
 def _offset_value(committed: CommittedOffset) -> bytes:
-    offset, leader_epoch, metadata, commit_ms, expire_ms = committed
+    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id, _ = committed
     if expire_ms != NO_TIMESTAMP:  # such clients know no leader epochs
         return (
             _VERSION_AND_OFFSET.pack(_OFFSET_VALUE_WITH_EXPIRY, offset)
             + encode_legacy_string(metadata)
             + _TWO_INT64.pack(commit_ms, expire_ms)
         )
+    if topic_id is not None:
+        return _offset_value_with_id(committed, topic_id)
     if not metadata:
         return _POSITION_3_ALONE.pack(_OFFSET_VALUE, offset, leader_epoch, 0, commit_ms)
     return (
         _VERSION_OFFSET_AND_EPOCH.pack(_OFFSET_VALUE, offset, leader_epoch)
         + encode_legacy_string(metadata)
         + _INT64.pack(commit_ms)
+    )
+
+
+def _offset_value_with_id(committed: CommittedOffset, topic_id: TopicId) -> bytes:
+    version, (offset, leader_epoch, metadata, commit_ms, *_) = (
+        _OFFSET_VALUE_WITH_TOPIC_ID,
+        committed,
+    )
+    if not metadata:
+        return _POSITION_4_ALONE.pack(
+            version,
+            offset,
+            leader_epoch,
+            _NO_METADATA,
+            commit_ms,
+            _TOPIC_ID_FIELD,
+            topic_id.bytes,
+        )
+    return (
+        _VERSION_OFFSET_AND_EPOCH.pack(version, offset, leader_epoch)
+        + encode_compact_string(metadata)
+        + _INT64.pack(commit_ms)
+        + _TOPIC_ID_FIELD
+        + topic_id.bytes
     )
 
 
@@ -216,7 +254,12 @@ def _decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
 
 
 def _position(value: bytes) -> CommittedOffset:
-    """Version 3, which nearly all are, in one go: loading a log is mostly this."""
+    """Versions 3 and 4, which nearly all are, in one go: loading a log is mostly this."""
+    if len(value) == _POSITION_4_ALONE.size and value[1] == _OFFSET_VALUE_WITH_TOPIC_ID:
+        _, offset, leader_epoch, length, commit_ms, field, raw_id = _POSITION_4_ALONE.unpack(value)
+        if length == _NO_METADATA and field == _TOPIC_ID_FIELD and not value[0]:
+            topic_id = _find_topic_id(raw_id)
+            return CommittedOffset(offset, leader_epoch, "", commit_ms, NO_TIMESTAMP, topic_id)
     if len(value) < _POSITION_3.size or value[1] != _OFFSET_VALUE or value[0]:
         return _Reader(value).committed_offset()
     _, offset, leader_epoch, length = _POSITION_3.unpack_from(value)
@@ -225,6 +268,12 @@ def _position(value: bytes) -> CommittedOffset:
         raise MalformedFrameError(f"metadata of {length} bytes in a value of {len(value)}")
     metadata = value[_POSITION_3.size : end].decode()
     return CommittedOffset(offset, leader_epoch, metadata, _INT64.unpack_from(value, end)[0])
+
+
+def _find_topic_id(raw: bytes) -> TopicId | None:
+    """The zero id is none."""
+    found = uuid_of(raw)
+    return None if found is None else TopicId(found)
 
 
 class _Reader:
@@ -246,7 +295,17 @@ class _Reader:
         metadata = self._string() or ""
         commit_ms = self._int64()
         expire_ms = self._int64() if version == _OFFSET_VALUE_WITH_EXPIRY else NO_TIMESTAMP
-        return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms)
+        topic_id = self._topic_id() if self._is_compact else None
+        return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
+
+    def _topic_id(self) -> TopicId | None:
+        found = None
+        for tag, start, end in read_tagged_fields(self._view, self._at):
+            if tag == _TOPIC_ID_TAG:
+                if end - start != UUID_BYTES:
+                    raise InvalidRecordError(f"a topic id of {end - start} bytes")
+                found = _find_topic_id(bytes(self._view[start:end]))
+        return found
 
     def group(self) -> GroupMetadata:
         protocol_type = self._string() or ""

@@ -62,6 +62,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         commit_timeout_ms: Callable[[], int],
         on_message: Callable[[LogMessage], None] = lambda message: None,
         initialize: Callable[[GroupShard, InitializeStates], None] | None = None,
+        on_loaded: Callable[[GroupShard], None] = lambda shard: None,
     ) -> None:
         super().__init__(
             name, log, Groups(limits), clock=clock, commit_timeout_ms=commit_timeout_ms
@@ -69,6 +70,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         self._image = image
         self._on_message = on_message
         self._initialize = initialize  # has share coordinators begin states
+        self._on_loaded = on_loaded
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._timers: dict[GroupTimer, Timer] = {}
@@ -82,6 +84,8 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
 
     def _begin(self) -> None:
         self._perform(self._machine.begin(self._image()), NO_REQUEST)
+        if self._machine:
+            self._on_loaded(self)
 
     def close(self) -> None:
         for timer in (*self._timers.values(), *self._assigning.values()):

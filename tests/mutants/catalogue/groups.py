@@ -5,6 +5,10 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant, Seeds
 
 _SHARD = "moldau.groups.shard"
+_GROUP_COORDINATOR = "moldau.groups.coordinator"
+_COMMITS = "moldau.groups.rules.commits"
+_DELETED_TOPICS = "moldau.groups.rules.deleted_topics"
+_OFFSET_VIEWS = "moldau.groups.rules.offset_views"
 _STATE_SHARD = "moldau.shards.state_shard"
 _LEADS = "moldau.shards.leads"
 _STATE_LOG = "moldau.shards.state_log"
@@ -28,6 +32,59 @@ MUTANTS = (
             f"{_STORIES}::test_the_story_comes_out_as_it_is_written[11_commits]",
             f"{_UNIT}/test_groups_machine.py"
             "::test_a_member_commits_in_no_generation_whose_assignment_is_still_awaited",
+        ),
+    ),
+    Mutant(
+        name="a-commit-goes-with-the-former-topic",
+        rule="GRP-10",
+        breaks="a commit by name that a coordinator with old metadata has handled is deleted",
+        edits=(
+            Edit(
+                _DELETED_TOPICS,
+                "if has_creation and committed.commit_timestamp_ms >= live.created_ms:",
+                "if has_creation and topic_id is None:",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_commit_in_a_recreated_topic_outlives_the_news_of_the_deletion",
+            f"{_UNIT}/test_deleted_topics.py::"
+            "test_an_offset_belongs_to_the_topic_of_its_id_or_to_the_one_of_its_time",
+        ),
+    ),
+    Mutant(
+        name="an-offset-belongs-to-a-name",
+        rule="GRP-10",
+        breaks="a coordinator that takes over serves the offsets of a deleted topic for the next",
+        edits=(
+            Edit(
+                _OFFSET_VIEWS,
+                "if committed is not None and is_current(topic, committed, image) else None",
+                "if committed is not None else None",
+            ),
+            Edit(_GROUP_COORDINATOR, "on_loaded=self._forget_deleted_topics,", ""),
+        ),
+        tests=(
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic",
+        ),
+    ),
+    Mutant(
+        name="a-tombstone-takes-a-pending-offset-along",
+        rule="GRP-10",
+        breaks="an offset of the new topic that a transaction is about to commit is deleted",
+        edits=(
+            Edit(
+                _COMMITS,
+                "if present and all(is_deleted(topic, one, image, now_ms) for one in present):",
+                "if present and any(is_deleted(topic, one, image, now_ms) for one in present):",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_deleted_topics.py::"
+            "test_a_tombstone_waits_while_an_offset_of_the_new_topic_is_pending",
+            f"{_UNIT}/test_deleted_topics.py::"
+            "test_an_offset_of_the_new_topic_stays_while_one_of_the_deleted_topic_is_pending",
         ),
     ),
     Mutant(

@@ -17,6 +17,7 @@ from broker.cluster_stage import Cluster, Machine, play
 from broker.test_quotas_in_memory import limit
 from moldau.broker.transaction_verifier import Question
 from moldau.errors import ErrorCode
+from moldau.groups.rules.share_group import ShareGroup
 from moldau.model import TopicPartition
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.records.batch_builder import build_batch
@@ -566,6 +567,10 @@ def test_offsets_of_a_transaction_become_the_groups_with_its_commit(commit, rest
     async def story(cluster: Cluster) -> None:
         stage = await with_groups(cluster)
         assert await stage.commit_offset(7) is NONE
+        (group,) = stage.machine.services.groups.each_group()
+        assert not isinstance(group, ShareGroup)
+        (pending,) = group.pending_offsets.of_partition("t", 0)
+        assert pending.topic_id == stage.machine.image.topics["t"].topic_id
         partitions = stage.coordinator.questions[0].partitions
         assert partitions == {TopicPartition(GROUP_OFFSETS_TOPIC, 0)}
         assert await stage.committed_offset() == (NONE, -1)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from broker.cluster_stage import Cluster, Machine, play
+from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.errors import ErrorCode
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 
@@ -56,6 +57,104 @@ async def coordinated(cluster: Cluster) -> list[Machine]:
     await cluster.until(lambda: all(GROUP_OFFSETS_TOPIC in each.image.topics for each in machines))
     replicas = machines[0].state(GROUP_OFFSETS_TOPIC).replicas
     return sorted(machines, key=lambda each: replicas.index(each.id))
+
+
+DELETE_TOPICS = 20
+
+
+async def recreate_unnoticed(cluster: Cluster) -> tuple[Machine, Machine]:
+    """Topic t is deleted and recreated, and the coordinator of the group does not learn of it.
+    The coordinator, and the broker that did it."""
+    controller, *others = await cluster.start(1, 2, 3)
+    assert controller.image.controller_id == controller.id
+    assert await cluster.create(controller, GROUP_OFFSETS_TOPIC, [2, 3, 1]) is ErrorCode.none
+    assert await cluster.create(controller, "t", [1, 2, 3]) is ErrorCode.none
+    coordinator = others[0]
+    await cluster.until(lambda: shard(coordinator).state.is_settled)
+    assert await commit(cluster, coordinator, 100) is ErrorCode.none
+    await cluster.clock.advance(1)
+    publisher_of(coordinator).hold()
+    topics = [{"name": "t", "topic_id": None}]
+    await cluster.ask(controller, DELETE_TOPICS, 6, topics=topics, timeout=1000)
+    await cluster.clock.advance(1)
+    assert await cluster.create(controller, "t", [1, 2, 3]) is ErrorCode.none
+    await cluster.clock.advance(1)
+    assert is_behind(coordinator, controller)
+    return coordinator, controller
+
+
+def is_behind(machine: Machine, other: Machine) -> bool:
+    return machine.image.topics["t"].topic_id != other.image.topics["t"].topic_id
+
+
+def publisher_of(machine: Machine) -> MetadataPublisher:
+    assert machine.broker is not None
+    assert machine.broker._membership is not None
+    return machine.broker._membership._publisher
+
+
+def test_a_commit_in_a_recreated_topic_outlives_the_news_of_the_deletion() -> None:
+    async def story(cluster: Cluster) -> None:
+        coordinator, controller = await recreate_unnoticed(cluster)
+        assert await commit(cluster, coordinator, 7) is ErrorCode.none
+        await cluster.during(publisher_of(coordinator).read_in_new_session())
+        assert not is_behind(coordinator, controller)
+        await cluster.clock.advance(1)
+        assert await find_position(cluster, coordinator) == (ErrorCode.none, 7)
+        assert await commit(cluster, coordinator, 8) is ErrorCode.none
+        assert await find_position(cluster, coordinator) == (ErrorCode.none, 8)
+
+    play(story, **CONFIG)
+
+
+def test_positions_of_the_deleted_topic_go_when_the_coordinator_learns_of_the_deletion() -> None:
+    async def story(cluster: Cluster) -> None:
+        coordinator, controller = await recreate_unnoticed(cluster)
+        end_offset = shard(coordinator).log.log_end_offset
+        await cluster.during(publisher_of(coordinator).read_in_new_session())
+        assert not is_behind(coordinator, controller)
+        assert await find_position(cluster, coordinator) == (ErrorCode.none, -1)
+        await cluster.until(lambda: shard(coordinator).log.log_end_offset == end_offset + 1)
+
+    play(story, **CONFIG)
+
+
+def test_positions_are_not_shown_from_the_mark_on_and_deleted_with_the_topic() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, _, third = await coordinated(cluster)
+        assert await commit(cluster, first, 100) is ErrorCode.none
+        end_offset = shard(first).log.log_end_offset
+        await cluster.clock.advance(1)
+        await third.kill()
+        third.reboot("second")
+        await cluster.until(lambda: third.id not in first.image.brokers)
+        controller = cluster.machines[first.image.controller_id]
+        topics = [{"name": "t", "topic_id": None}]
+        await cluster.ask(controller, DELETE_TOPICS, 6, topics=topics, timeout=1000)
+        await cluster.until(lambda: "t" in first.image.deleting)
+        assert await find_position(cluster, first) == (ErrorCode.none, -1)
+        assert shard(first).log.log_end_offset == end_offset
+        await third.start()
+        await cluster.until(lambda: shard(first).log.log_end_offset == end_offset + 1)
+        assert not first.image.deleting
+
+    play(story, **CONFIG)
+
+
+def test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic() -> None:
+    async def story(cluster: Cluster) -> None:
+        coordinator, _ = await recreate_unnoticed(cluster)
+        end_offset = shard(coordinator).log.log_end_offset
+        await coordinator.kill()
+        assert coordinator.session is not None
+        coordinator.session.expire()
+        second = cluster.machines[3]
+        await cluster.until(lambda: shard(second).is_leader and shard(second).state.is_settled)
+        await cluster.clock.advance(0.1)
+        assert await find_position(cluster, second) == (ErrorCode.none, -1)
+        await cluster.until(lambda: shard(second).log.log_end_offset == end_offset + 1)
+
+    play(story, **CONFIG)
 
 
 def shard(machine: Machine) -> Any:

@@ -30,6 +30,7 @@ from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.state_writer import StateWriter
 from moldau.errors import ErrorCode, NotLeaderError
 from moldau.groups.coordinator import GroupCoordinator
+from moldau.groups.rules.share_group import ShareGroup
 from moldau.model import LeaderEpoch
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.replication.partition import Partition
@@ -456,6 +457,11 @@ def test_positions_are_committed_and_fetched_by_topic_id() -> None:
             ErrorCode.none,
             ErrorCode.unknown_topic_id,
         ]
+        (group,) = broker.services.groups.each_group()
+        assert not isinstance(group, ShareGroup)
+        committed = group.offsets.find("t", 0)
+        assert committed is not None
+        assert (committed.topic_id, committed.names_topic_id) == (topic_id, True)
         wanted = [
             {"topic_id": topic_id, "partition_indexes": [0]},
             {"topic_id": other_id, "partition_indexes": [0]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -19,14 +20,34 @@ from moldau.groups.rules.records import (
     OffsetRecord,
     StoredMember,
 )
+from moldau.model import TopicId
+
+TOPIC_ID = TopicId(UUID(bytes=b"\xab" * 16))
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 
-positions = st.builds(CommittedOffset, int64s, int32s, texts, int64s, st.just(-1))
+topic_ids = st.uuids().map(TopicId)
+positions = st.builds(
+    CommittedOffset,
+    int64s,
+    int32s,
+    texts,
+    int64s,
+    st.just(-1),
+    st.none() | topic_ids,
+    st.just(False),
+)
 expiring_positions = st.builds(
-    CommittedOffset, int64s, st.just(-1), texts, int64s, int64s.filter(lambda at: at != -1)
+    CommittedOffset,
+    int64s,
+    st.just(-1),
+    texts,
+    int64s,
+    int64s.filter(lambda at: at != -1),
+    st.none(),
+    st.just(False),
 )
 members = st.builds(
     StoredMember,
@@ -78,8 +99,28 @@ def test_a_position_is_written_as_kafka_4_writes_it() -> None:
     )
 
 
+@pytest.mark.parametrize(("metadata", "encoded"), [("", "01"), ("hi", "03 68 69")])
+def test_a_position_with_a_topic_id_is_written_in_version_4(metadata: str, encoded: str) -> None:
+    committed = CommittedOffset(258, 3, metadata, 1_700_000_000_000, topic_id=TOPIC_ID)
+
+    _, value = encode(OffsetRecord("grp", "top", 7, committed))
+
+    assert value is not None
+    assert value.hex(" ") == (
+        f"00 04 00 00 00 00 00 00 01 02 00 00 00 03 {encoded} 00 00 01 8b cf e5 68 00 "
+        f"01 00 10 {TOPIC_ID.bytes.hex(' ')}"
+    )
+
+
+def test_that_the_client_named_the_topic_id_is_not_written() -> None:
+    committed = CommittedOffset(5, 3, "", 9, topic_id=TOPIC_ID)
+    by_id = committed._replace(names_topic_id=True)
+
+    assert encode(OffsetRecord("g", "t", 7, by_id)) == encode(OffsetRecord("g", "t", 7, committed))
+
+
 def test_a_position_with_a_time_of_its_own_is_written_in_version_1() -> None:
-    committed = CommittedOffset(258, -1, "", 1_000, 2_000)
+    committed = CommittedOffset(258, -1, "", 1_000, 2_000, TOPIC_ID)
 
     _, value = encode(OffsetRecord("grp", "top", 7, committed))
 
@@ -165,10 +206,37 @@ GROUP_KEY = bytes.fromhex("0002 0001 67")
         ("0004 0000000000000005 00000002 02 78 0000000000000009 00", CommittedOffset(5, 2, "x", 9)),
         (
             "0004 0000000000000005 00000002 02 78 0000000000000009 01 00 10" + "ab" * 16,
-            CommittedOffset(5, 2, "x", 9),
+            CommittedOffset(5, 2, "x", 9, topic_id=TOPIC_ID),
+        ),
+        (
+            "0004 0000000000000005 00000002 01 0000000000000009 01 00 10" + "ab" * 16,
+            CommittedOffset(5, 2, "", 9, topic_id=TOPIC_ID),
+        ),
+        (
+            "0004 0000000000000005 00000002 01 0000000000000009 01 00 10" + "00" * 16,
+            CommittedOffset(5, 2, "", 9),
+        ),
+        (
+            "0004 0000000000000005 00000002 01 0000000000000009 02 00 10" + "ab" * 16 + "01 01 ff",
+            CommittedOffset(5, 2, "", 9, topic_id=TOPIC_ID),
+        ),
+        (
+            "0004 0000000000000005 00000002 01 0000000000000009 01 01 10" + "ab" * 16,
+            CommittedOffset(5, 2, "", 9),
         ),
     ],
-    ids=["v0", "v1", "v2", "v3", "v4", "v4 with a topic id"],
+    ids=[
+        "v0",
+        "v1",
+        "v2",
+        "v3",
+        "v4",
+        "v4 with a topic id",
+        "v4 with a topic id and no metadata",
+        "v4 with the zero id",
+        "v4 with a later tag",
+        "v4 with another tag of the same length",
+    ],
 )
 @pytest.mark.parametrize("key_version", [0, 1])
 def test_positions_of_every_version_are_read(
@@ -220,6 +288,13 @@ def test_generations_of_every_version_are_read(
             ),
         ),
     )
+
+
+def test_a_topic_id_of_another_length_is_refused() -> None:
+    value = bytes.fromhex("0004 0000000000000005 00000002 01 0000000000000009 01 00 01 ab")
+
+    with pytest.raises(InvalidRecordError, match="topic id"):
+        decode(KEY, value)
 
 
 def test_records_of_other_kinds_of_groups_are_left_alone() -> None:

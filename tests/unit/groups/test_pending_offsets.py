@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.cluster.rules.metadata_image import DeletedTopic, MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import (
@@ -28,6 +31,7 @@ from moldau.groups.rules.records import (
     StoredMember,
     TransactionEnd,
 )
+from moldau.model import TopicId
 
 NOW_MS = 1_000_000
 YEAR_MS = 365 * 24 * 3_600_000
@@ -245,8 +249,10 @@ def test_what_a_transaction_may_replace_does_not_expire_and_keeps_its_group():
     ],
 )
 def test_who_deletes_offsets_deletes_the_undecided_ones_too(event):
+    deleted = {TopicId(UUID(int=1)): DeletedTopic("t", NOW_MS)}
+    image = MetadataImage(cluster_id="c", deleted=deleted)
     groups = after(pending(1, 10))
-    play(groups, groups.handle(event, NOW_MS, 1))
+    play(groups, groups.handle(event, NOW_MS, 1, image))
     groups.apply(TransactionEnd(1, is_commit=True))
     assert offset_of(groups) is None
     assert len(groups) == 0

@@ -18,6 +18,7 @@ from streams_group_world import (
     settle,
 )
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import (
     ErrorCode,
     StaleMemberEpochError,
@@ -622,7 +623,14 @@ def test_members_look_up_offsets_in_their_epochs() -> None:
     world.do(commit("a", epoch))
 
     def find(member: tuple[str, int] | None) -> object:
-        return find_offsets(world.groups, GROUP, {"words": [0]}, member, require_stable=False)
+        return find_offsets(
+            world.groups,
+            GROUP,
+            {"words": [0]},
+            member,
+            require_stable=False,
+            image=MetadataImage(cluster_id=""),
+        )
 
     assert find(("a", epoch)) == find(None) == {"words": {0: committed()}}
     with pytest.raises(StaleMemberEpochError):

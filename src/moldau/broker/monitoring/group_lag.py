@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from moldau.clock import Clock
 from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.groups.rules.deleted_topics import is_current
 from moldau.groups.rules.groups import AnyGroup
 from moldau.groups.rules.share_group import ShareGroup
 from moldau.metrics.lag_samples import EndSample, add_sample, seconds_behind
@@ -95,6 +96,8 @@ class GroupLags:
             for topic, partition, one in tuple(group.offsets):
                 pair = group.group_id, topic
                 if pair not in committed and len(committed) >= MOST_PAIRS:
+                    continue
+                if not is_current(topic, one, self._image()):
                     continue
                 committed.setdefault(pair, {})[TopicPartition(topic, partition)] = one.offset
                 seen += 1

@@ -16,7 +16,7 @@ from uuid import UUID
 from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.acls import NO_ACLS, AclEntry, Acls, ResourcePattern
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model.protocol_numbers import NO_BROKER, NO_TIMESTAMP
 from moldau.quotas.rules.entities import NO_QUOTAS, QuotaEntity, Quotas
 
 K = TypeVar("K")
@@ -109,6 +109,7 @@ class TopicState:
     configs: Mapping[str, str] = field(default_factory=dict)  # only what differs from the defaults
     version: int = NO_NODE  # of the topic's node, which holds the replicas
     origin: BranchOrigin | None = None  # of a branch
+    created_ms: int = field(default=NO_TIMESTAMP, compare=False)  # the store's clock, if known
 
     def find_partition(self, partition: int) -> PartitionState | None:
         return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
@@ -264,6 +265,15 @@ class MetadataImage:
     def has_deletion_of(self, name: str) -> bool:
         """Whether a topic of this name was deleted, for what is known by its name only."""
         return name in self.deleting or any(one.name == name for one in self.deleted.values())
+
+    def find_deletion_ms(self, name: str, topic_id: TopicId | None) -> int | None:
+        """When a topic was deleted; without an id, the last one of the name."""
+        if topic_id is not None:
+            found = self.deleted.get(topic_id)
+            return None if found is None else found.deleted_ms
+        return max(
+            (one.deleted_ms for one in self.deleted.values() if one.name == name), default=None
+        )
 
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""

@@ -44,7 +44,7 @@ def handle(group: Group, event: GroupEvent, turn: GroupTurn) -> None:
         case ExpireOffsets():
             _expire(group, turn)
         case DeleteTopics(topics=topics):
-            commits.forget_topics(group, topics, turn.outcome)
+            commits.forget_topics(group, topics, turn)
         case _:
             share_group_events.refuse_without(event, "is a classic group", turn)
 

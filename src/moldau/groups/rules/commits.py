@@ -15,6 +15,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, StaleMemberEpochError, UnknownMemberError
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.deleted_topics import is_deleted
 from moldau.groups.rules.events import CommitOffsets, CommitTransactionOffsets, DeleteOffsets
 from moldau.groups.rules.expiry import find_expired
 from moldau.groups.rules.group import Group
@@ -229,14 +230,36 @@ def delete_offsets(group: OffsetGroup | None, event: DeleteOffsets, turn: GroupT
 
 
 def expire(group: OffsetGroup, turn: GroupTurn) -> bool:
-    """Forget what is too old; whether nothing is left then."""
+    """Forget what is too old, and what belongs to deleted topics; whether nothing is left then."""
     expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
-    _forget(group, expired, turn.outcome)
-    return not group.pending_offsets and len(expired) == sum(1 for _ in group.offsets)
+    gone = dict.fromkeys((*expired, *_find_deleted(group, None, turn)))
+    _forget(group, gone, turn.outcome)
+    return not group.pending_offsets and gone.keys() >= set(_committed(group))
 
 
-def forget_topics(group: OffsetGroup, topics: Collection[str], outcome: Outcome) -> None:
-    _forget(group, [one for one in _committed(group) if one[0] in topics], outcome)
+def forget_topics(group: OffsetGroup, topics: Collection[str] | None, turn: GroupTurn) -> None:
+    """Some topics were deleted (None: any of them): so are the offsets that belong to them."""
+    _forget(group, _find_deleted(group, topics, turn), turn.outcome)
+
+
+def _find_deleted(
+    group: OffsetGroup, topics: Collection[str] | None, turn: GroupTurn
+) -> list[tuple[str, int]]:
+    """The partitions in which nothing belongs to a topic that may be there (GRP-10). A tombstone
+    deletes everything in a partition, also what is pending."""
+    image, now_ms = turn.image, turn.now_ms
+    is_settled = not group.pending_offsets
+    found = []
+    for topic, partition in _committed(group):
+        if topics is not None and topic not in topics:
+            continue
+        committed = group.offsets.find(topic, partition)
+        present = [] if is_settled else group.pending_offsets.of_partition(topic, partition)
+        if committed is not None:
+            present.append(committed)
+        if present and all(is_deleted(topic, one, image, now_ms) for one in present):
+            found.append((topic, partition))
+    return found
 
 
 def forget_all(group: OffsetGroup, outcome: Outcome) -> None:

@@ -52,7 +52,7 @@ def handle(group: ConsumerGroup, event: GroupEvent, turn: GroupTurn) -> None:
             if commits.expire(group, turn) and not group.subscriptions:
                 turn.outcome.records += group.end_records()
         case DeleteTopics(topics=topics):
-            commits.forget_topics(group, topics, turn.outcome)
+            commits.forget_topics(group, topics, turn)
         case _:  # nobody waits here for others
             share_group_events.refuse_without(event, "is a consumer group", turn)
 

@@ -327,10 +327,10 @@ class ExpireOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics:
-    """These topics are gone: so are the offsets of this group in them."""
+    """Some topics were deleted: so are the offsets of this group that belong to them."""
 
     group_id: str
-    topics: frozenset[str]
+    topics: frozenset[str] | None = None  # None: those that the image knows
 
 
 GroupEvent: TypeAlias = (

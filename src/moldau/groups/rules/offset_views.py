@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, GroupNotFoundError
 from moldau.groups.rules.commits import check_epoch
 from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.deleted_topics import is_current
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.records import CommittedOffset
@@ -25,6 +27,7 @@ def find_offsets(
     member: tuple[str, int] | None,
     *,
     require_stable: bool,
+    image: MetadataImage,
 ) -> FoundOffsets:
     """See `GroupCoordinator.fetch_offsets`. Raises `KafkaError` for who may not ask."""
     group = groups.find(group_id)
@@ -34,13 +37,14 @@ def find_offsets(
         check_epoch(group, *member)
     if member is not None and isinstance(group, StreamsGroup):
         check_streams_member(group, *member)
-    return _find_in(group, wanted, require_stable)
+    return _find_in(group, wanted, require_stable, image)
 
 
 def _find_in(
     group: OffsetGroup | None,
     wanted: Mapping[str, Sequence[int]] | None,
     require_stable: bool,
+    image: MetadataImage,
 ) -> FoundOffsets:
     if group is None:
         return {topic: dict.fromkeys(numbers) for topic, numbers in (wanted or {}).items()}
@@ -48,14 +52,26 @@ def _find_in(
     found: FoundOffsets
     if wanted is not None:
         found = {
-            topic: {partition: offsets.find(topic, partition) for partition in partitions}
-            for topic, partitions in wanted.items()
+            topic: {
+                number: _current(topic, offsets.find(topic, number), image) for number in numbers
+            }
+            for topic, numbers in wanted.items()
         }
     else:
-        found = {topic: dict(offsets.of_topic(topic)) for topic in offsets.topics}
+        found = {}
+        for topic, number, committed in offsets:
+            if is_current(topic, committed, image):
+                found.setdefault(topic, {})[number] = committed
     if require_stable and pending:
         for topic, of_topic in found.items():
             for partition in of_topic:
                 if pending.holds(topic, partition):
                     of_topic[partition] = ErrorCode.unstable_offset_commit
     return found
+
+
+def _current(
+    topic: str, committed: CommittedOffset | None, image: MetadataImage
+) -> CommittedOffset | None:
+    """An offset that belongs to a deleted topic is not shown (GRP-10)."""
+    return committed if committed is not None and is_current(topic, committed, image) else None

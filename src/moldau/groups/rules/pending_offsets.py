@@ -37,6 +37,11 @@ class PendingOffsets:
         """The partitions of which some offset is undecided, each once."""
         yield from dict.fromkeys(key for of in self._by_producer.values() for key in of)
 
+    def of_partition(self, topic: str, partition: int) -> list[CommittedOffset]:
+        """The undecided offsets of a partition that may still become the group's."""
+        found = (of.get((topic, partition)) for of in self._by_producer.values())
+        return [one.committed for one in found if one is not None and one.committed is not None]
+
     def holds(self, topic: str, partition: int) -> bool:
         """Whether a transaction that is still open may change the offset of a partition."""
         return any((topic, partition) in of for of in self._by_producer.values())

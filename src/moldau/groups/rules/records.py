@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord
 from moldau.groups.rules.share_group_records import ShareGroupRecord
 from moldau.groups.rules.streams_group_records import StreamsGroupRecord
+from moldau.model import TopicId
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 
@@ -49,6 +50,10 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP  # asked for by old clients only
+    topic_id: TopicId | None = None
+    """The topic of the name when the commit was handled (GRP-10). None: the record has no id."""
+    names_topic_id: bool = False
+    """The client named the id itself, by OffsetCommit 10. The log does not keep this."""
 
 
 class OffsetRecord(NamedTuple):

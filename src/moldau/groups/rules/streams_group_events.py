@@ -50,7 +50,7 @@ def handle(group: StreamsGroup, event: GroupEvent, turn: GroupTurn) -> None:
             if commits.expire(group, turn) and not group.members:
                 turn.outcome.records += group.end_records()
         case DeleteTopics(topics=topics):
-            commits.forget_topics(group, topics, turn.outcome)
+            commits.forget_topics(group, topics, turn)
         case _:  # nobody waits here for others
             share_group_events.refuse_without(event, "is a streams group", turn)
 

@@ -1,0 +1,57 @@
+"""Which committed offsets belong to a topic that was deleted (GRP-10). A rule.
+
+An offset with the id of the topic that has the name now belongs to that topic. The others belong
+to a former topic of the name, except those that were committed by name after the present topic was
+created: the coordinator's image was old when it handled the commit, and gave it the former id.
+
+An offset without an id was written by an older broker, or the client set a time of its own. It
+belongs to a former topic if a topic of the name was deleted after the commit.
+
+An offset is deleted only if the deletion of its topic is known. Until then it is kept and not
+shown: the image may be old, or the topic comes back (DEL-1). Times of commits are the
+coordinator's, those of topics are the store's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.groups.rules.records import CommittedOffset
+from moldau.model.protocol_numbers import NO_TIMESTAMP
+
+LATE_COMMIT_MS: Final = 60_000
+"""An offset that was committed after the deletion of its topic is kept for so long while the image
+has no topic of the name: the next topic may be there, and not in the image yet."""
+
+
+def is_current(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:
+    """Whether the offset belongs to the topic of this name, or to one that may come back."""
+    live, topic_id = image.topics.get(topic), committed.topic_id
+    if live is None:
+        is_known = image.find_deletion_ms(topic, topic_id) is not None
+        return not is_known and not image.was_deleted(topic, topic_id)
+    if topic_id == live.topic_id:
+        return True
+    if committed.names_topic_id:
+        return False
+    has_creation = live.created_ms != NO_TIMESTAMP
+    if has_creation and committed.commit_timestamp_ms >= live.created_ms:
+        return True
+    deleted_ms = image.find_deletion_ms(topic, topic_id)
+    if deleted_ms is None:
+        return topic_id is None
+    return not has_creation and committed.commit_timestamp_ms > deleted_ms
+
+
+def is_deleted(topic: str, committed: CommittedOffset, image: MetadataImage, now_ms: int) -> bool:
+    """Whether the offset goes with its topic."""
+    if is_current(topic, committed, image):
+        return False
+    deleted_ms = image.find_deletion_ms(topic, committed.topic_id)
+    if deleted_ms is None:
+        return False
+    if topic in image.topics or committed.names_topic_id:
+        return True
+    committed_ms = committed.commit_timestamp_ms
+    return committed_ms <= deleted_ms or now_ms - committed_ms > LATE_COMMIT_MS

@@ -73,6 +73,33 @@ def test_a_topic_deleted_and_made_again_by_others_is_seen_as_the_new_one() -> No
     play(story)
 
 
+def test_the_creation_time_of_a_topic_stays_while_it_grows_and_is_new_when_it_is_recreated() -> (
+    None
+):
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+
+        def times() -> set[int]:
+            return {one.topic("clicks").created_ms for one in (controller, other)}
+
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        created_ms = stage.clock.now_ms()
+        await stage.clock.advance(1)
+        await controller.admin.create_partitions("clicks", 5)
+        await wait_until_idle()
+        assert times() == {created_ms}
+        await controller.admin.delete_topic("clicks")
+        await stage.clock.advance(1)
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        assert times() == {created_ms + 2_000}
+        late = await stage.join(3)
+        assert late.topic("clicks").created_ms == created_ms + 2_000
+
+    play(story)
+
+
 def test_partitions_added_by_others_are_seen() -> None:
     async def story(stage: Stage) -> None:
         controller = await stage.join_and_lead(1)

@@ -142,6 +142,12 @@ class InvalidRequestError(KafkaError):
     code = ErrorCode.invalid_request
 
 
+class BrokerIdNotRegisteredError(KafkaError):
+    """The cluster does not expect a broker of this id."""
+
+    code = ErrorCode.broker_id_not_registered
+
+
 class PolicyViolationError(KafkaError):
     """A policy of the broker refuses this."""
 

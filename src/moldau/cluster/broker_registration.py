@@ -1,4 +1,8 @@
-"""Tells the cluster that this broker is alive: the ephemeral `/brokers/ids/N`. A shell."""
+"""Tells the cluster that this broker is alive: the ephemeral `/brokers/ids/N`. A shell.
+
+`/brokers/registered/N` stays when the session ends: the broker is expected back until somebody
+unregisters it, as a fenced broker of Kafka's own quorum.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from moldau.clock import Clock
 from moldau.cluster import layout
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import BrokerState
-from moldau.coordination.port import Coordination, NodeExistsError, NoNodeError
-from moldau.errors import StartupError
+from moldau.coordination.port import BadVersionError, Coordination, NodeExistsError, NoNodeError
+from moldau.errors import BrokerIdNotRegisteredError, InvalidRequestError, StartupError
 from moldau.model import BrokerId
 
 
@@ -38,9 +42,18 @@ class BrokerRegistration:
         node = await self._coordination.get(path)
         if node is None:
             raise NoNodeError(f"{path} went as soon as it was made")
+        await self._note_registration(broker.id, data)
         registered = replace(broker, epoch=node.created_id)
         self._publisher.apply_broker(registered)
         return registered
+
+    async def _note_registration(self, broker_id: BrokerId, data: bytes) -> None:
+        """Written each time, after the broker is alive: see `unregister`."""
+        path = layout.registered_broker_path(broker_id)
+        try:
+            await self._coordination.set(path, data)
+        except NoNodeError:
+            await self._coordination.create(path, data)
 
     async def _is_own(self, path: str) -> bool:
         """An answer that was lost: the registration is there, by this session."""
@@ -71,6 +84,26 @@ class BrokerRegistration:
         finally:
             watch.cancel()
             timer.cancel()
+
+
+async def unregister_broker(coordination: Coordination, broker_id: BrokerId) -> None:
+    """Do not expect a broker back that is away.
+
+    The note is deleted in the version that was read before the broker was not alive: a broker that
+    registers at this moment writes a later one.
+    """
+    path = layout.registered_broker_path(broker_id)
+    note = await coordination.get(path)
+    if await coordination.get(layout.broker_path(broker_id)) is not None:
+        raise InvalidRequestError(f"broker {broker_id} is alive: stop it, then unregister it")
+    if note is None:
+        raise BrokerIdNotRegisteredError(f"broker {broker_id} is not registered")
+    try:
+        await coordination.delete(path, note.version)
+    except (BadVersionError, NoNodeError) as error:
+        raise InvalidRequestError(
+            f"broker {broker_id} was registered or unregistered at this moment: try again"
+        ) from error
 
 
 def _registered_already(broker_id: BrokerId) -> StartupError:

@@ -11,13 +11,15 @@ writes. Who loses a race against another writer begins again with what is there 
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 from moldau.cluster import layout, topic_operations
+from moldau.cluster.broker_registration import unregister_broker
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules, ConfigWriter
 from moldau.cluster.controllership import Controllership, Term
@@ -25,6 +27,7 @@ from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import PlannedState, first_state
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
+    BrokerState,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -51,6 +54,7 @@ from moldau.coordination.port import (
     StoreLostError,
 )
 from moldau.errors import (
+    InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     NotControllerError,
     PolicyViolationError,
@@ -60,6 +64,8 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicId
 from moldau.quotas.rules.entities import QuotaEntity
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -101,9 +107,10 @@ class ClusterAdmin:
         """The topic as it was made; with `validate_only` as it would be, without an id."""
         with kafka_errors():
             term = self._controllership.require_term()
-            topic = await self._plan_topic_anew(spec, term)
+            topic = await self._with_enough_brokers(lambda away: self._plan_topic(spec, term, away))
             if validate_only:
                 return replace(topic, topic_id=NO_TOPIC_ID)
+            self._warn_of_away(topic, 0)
             await self._publisher.clock.sleep(0)
             return await self._retrying(topic.name, lambda: self._write_topic(term, topic))
 
@@ -125,6 +132,11 @@ class ClusterAdmin:
             return await self._retrying(
                 name, lambda: self._grow_topic(name, total, assignments, validate_only)
             )
+
+    async def unregister_broker(self, broker_id: BrokerId) -> None:
+        """Do not expect a broker back that is away: new replicas are not placed on it."""
+        with kafka_errors():
+            await unregister_broker(self._coordination, broker_id)
 
     async def alter_topic_configs(
         self, name: str, changes: ConfigAlteration, *, validate_only: bool = False
@@ -164,16 +176,28 @@ class ClusterAdmin:
         with kafka_errors():
             return await self._retrying(None, lambda: self._configs.alter_quotas(entity, changes))
 
-    async def _plan_topic_anew(self, spec: TopicSpec, term: Term) -> TopicState:
-        """As `_plan_topic`; before too few brokers are blamed, they are counted again: the news of
-        one that already serves may be on its way."""
+    async def _with_enough_brokers(self, plan: Callable[[Sequence[BrokerRack]], T]) -> T:
+        """What `plan` makes of the living brokers; where they are too few, of those that are away
+        as well. The living ones are counted again then: the news of one that already serves may be
+        on its way. Which are away is read from the store, so every controller decides the same."""
         try:
-            return self._plan_topic(spec, term)
-        except InvalidReplicationFactorError:
-            await self._publisher.refresh_brokers()
-            return self._plan_topic(spec, term)
+            return plan(())
+        except (InvalidReplicationFactorError, InvalidReplicaAssignmentError):
+            return plan(_racks(await self._publisher.read_away_brokers()))
 
-    def _plan_topic(self, spec: TopicSpec, term: Term) -> TopicState:
+    def _warn_of_away(self, topic: TopicState, first: int) -> None:
+        """Of the partitions from `first` on."""
+        held = {broker for state in topic.partitions[first:] for broker in state.replicas}
+        away = sorted(held - self._publisher.image.brokers.keys())
+        if away:
+            _log.warning(
+                "%s gets replicas on brokers that are away: %s. They are in sync when these "
+                "brokers are back. Unregister a broker that does not come back",
+                topic.name,
+                away,
+            )
+
+    def _plan_topic(self, spec: TopicSpec, term: Term, away: Sequence[BrokerRack]) -> TopicState:
         image = self._publisher.image
         if spec.branch_of is not None:
             return self._plan_branch(spec, spec.branch_of, term)
@@ -181,7 +205,8 @@ class ClusterAdmin:
         plan = plan_topic(
             spec,
             existing=image.topics.keys() | image.deleting.keys(),
-            brokers=_racks(image),
+            brokers=_racks(image.brokers.values()),
+            away=away,
             defaults=self._defaults(),
             check_configs=self._topic_config_rules.check,
             start=PlacementStart(
@@ -252,13 +277,21 @@ class ClusterAdmin:
     ) -> TopicState:
         term = self._controllership.require_term()
         topic = self._require_topic(name)
-        image = self._publisher.image
-        added = plan_partitions(topic, total, assignments, brokers=_racks(image))
-        states = _first_states(added, image, term)
+        added = await self._with_enough_brokers(
+            lambda away: plan_partitions(
+                topic,
+                total,
+                assignments,
+                brokers=_racks(self._publisher.image.brokers.values()),
+                away=away,
+            )
+        )
+        states = _first_states(added, self._publisher.image, term)
         grown = replace(topic, partitions=(*topic.partitions, *states))
         if validate_only:
             return grown
         first = len(topic.partitions)
+        self._warn_of_away(grown, first)
         node = await self._coordination.get(layout.topic_path(name))
         if node is None or node.version != topic.version:
             raise BadVersionError(f"{layout.topic_path(name)} is newer than the image")
@@ -295,8 +328,8 @@ def _end_of_first_write(topic: TopicState, first: int) -> int:
     return min(len(topic.partitions), first + max(1, MAX_WRITE_BYTES // bytes_each))
 
 
-def _racks(image: MetadataImage) -> list[BrokerRack]:
-    return [BrokerRack(broker.id, broker.rack) for broker in image.brokers.values()]
+def _racks(brokers: Iterable[BrokerState]) -> list[BrokerRack]:
+    return [BrokerRack(broker.id, broker.rack) for broker in brokers]
 
 
 def _first_states(

@@ -3,6 +3,7 @@
     /cluster/id                               the cluster's id
     /controller, /controller_epoch            who controls (ephemeral), and the count of them all
     /brokers/ids/N                            a living broker (ephemeral)
+    /brokers/registered/N                     what a broker registered last, until UnregisterBroker
     /brokers/seqid                            its version numbers brokers that have no id
     /brokers/log_dirs/N                       the log directories that a broker had last, by id
     /brokers/topics/T                         topic id and replicas of each partition
@@ -49,6 +50,8 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
+REGISTERED_BROKERS = "/brokers/registered"
+"""By broker, until UnregisterBroker: one that is in here and not alive is expected back."""
 BROKER_LOG_DIRS = "/brokers/log_dirs"
 """By broker: a directory that is in here and not on the broker is missing (DEL-3)."""
 TOPICS = "/brokers/topics"
@@ -74,6 +77,7 @@ LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PERSISTENT_PATHS = (
     BROKER_IDS,
     BROKER_SEQUENCE,
+    REGISTERED_BROKERS,
     BROKER_LOG_DIRS,
     TOPICS,
     CONFIG_CHANGES,
@@ -100,6 +104,10 @@ _ENDPOINT = re.compile(r"([\w.-]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:(\d+)\Z", re.ASC
 
 def broker_path(broker_id: BrokerId) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def registered_broker_path(broker_id: BrokerId) -> str:
+    return f"{REGISTERED_BROKERS}/{broker_id}"
 
 
 def broker_log_dirs_path(broker_id: BrokerId) -> str:

@@ -25,6 +25,7 @@ from moldau.cluster.change_notifications import ChangeNotifications
 from moldau.cluster.current_image import CurrentImage
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import (
+    BrokerState,
     MetadataImage,
     TopicState,
     find_missing_ids,
@@ -370,6 +371,12 @@ class MetadataPublisher(CurrentImage):
         check = Check(path=layout.CONFIG_CHANGES, version=ANY_VERSION)
         await self._coordination.transact((check,))
         await self._refresh_group_configs((group_id,))
+
+    async def read_away_brokers(self) -> list[BrokerState]:
+        """Those that are registered and not alive, read now: they are expected back."""
+        await self.refresh_brokers()
+        registered = await self._reader.read_brokers(layout.REGISTERED_BROKERS)
+        return [broker for broker in registered if broker.id not in self._image.brokers]
 
     async def refresh_topics(self, names: Collection[str]) -> None:
         """Read these topics again now, for a writer that was overtaken by another one."""

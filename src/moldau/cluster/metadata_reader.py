@@ -201,10 +201,11 @@ class MetadataReader:
                 _log.error("topic %s is left out: %s", name, error)
         return assignments, missing
 
-    async def read_brokers(self) -> list[BrokerState]:
-        names = await self._coordination.children(layout.BROKER_IDS)
+    async def read_brokers(self, folder: str = layout.BROKER_IDS) -> list[BrokerState]:
+        """The living brokers; or those of `REGISTERED_BROKERS`, alive or not."""
+        names = await self._coordination.children(folder)
         ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
-        nodes = await self._coordination.get_many([layout.broker_path(id_) for id_ in ids])
+        nodes = await self._coordination.get_many([f"{folder}/{id_}" for id_ in ids])
         brokers = []
         for broker_id, node in zip(ids, nodes, strict=True):
             try:

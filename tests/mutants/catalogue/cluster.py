@@ -15,6 +15,9 @@ _WRITER = "moldau.cluster.state_writer"
 _MEMBERSHIP = "moldau.broker.membership"
 _MISSING = "moldau.broker.missing_directories"
 _ENCODED = "moldau.broker.encoded_topics"
+_ADMIN = "moldau.cluster.cluster_admin"
+_PLACEMENT = "moldau.cluster.rules.replica_placement"
+_AWAY = "unit/broker/test_away_brokers.py"
 _RULES = "unit/cluster/rules"
 _UNIT = "unit/cluster"
 
@@ -39,6 +42,43 @@ _PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
 )
 
 MUTANTS = (
+    # Brokers that are away
+    Mutant(
+        name="brokers-that-are-away-do-not-count",
+        rule="placement",
+        breaks="no topic with three replicas is created while one of three brokers is restarted",
+        edits=(
+            Edit(
+                _ADMIN,
+                "return plan(_racks(await self._publisher.read_away_brokers()))",
+                "return plan(())",
+            ),
+        ),
+        tests=(_AWAY,),
+    ),
+    Mutant(
+        name="brokers-that-are-away-take-the-place-of-living-ones",
+        rule="placement",
+        breaks="a living broker has no replica although too few are alive",
+        edits=(
+            Edit(_PLACEMENT, "in range(count):", "in range(min(count + 1, len(left))):"),
+            Edit(_PLACEMENT, "[*brokers, *_choose_away(", "[*brokers[1:], *_choose_away("),
+        ),
+        tests=(f"{_RULES}/test_replica_placement.py",),
+    ),
+    Mutant(
+        name="a-broker-that-registers-is-unregistered",
+        rule="placement",
+        breaks="a broker that comes back while it is unregistered is alive and not registered",
+        edits=(
+            Edit(
+                "moldau.cluster.broker_registration",
+                "await coordination.delete(path, note.version)",
+                "await coordination.delete(path)",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_broker_registration.py",),
+    ),
     # Elections
     Mutant(
         name="elect-whoever-lives",

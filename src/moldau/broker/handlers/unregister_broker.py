@@ -1,8 +1,11 @@
 """UnregisterBroker, version 0.
 
-Kafka's own quorum remembers brokers that are gone until somebody unregisters them. Here a broker's
-registration is a node that goes with its session, so nothing is ever left to do: a living broker is
-refused, since it would only come back, and one that is gone is not registered.
+A broker that was registered once is expected back while it is away, as in Kafka: new topics may get
+replicas on it where too few brokers are alive. This ends that, for a broker that was removed.
+Replicas that are assigned to it stay so until they are reassigned.
+
+Unlike in Kafka a living broker is refused: its registration is a node that lasts as long as its
+session.
 """
 
 from __future__ import annotations
@@ -10,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import find_cluster_refusal
+from moldau.broker.authorization import audit_change, find_cluster_refusal
 from moldau.broker.request_context import RequestContext
-from moldau.errors import ErrorCode
+from moldau.errors import ErrorCode, KafkaError
 from moldau.model import BrokerId
 from moldau.model.acls import AclOperation
 from moldau.wire.apis import UNREGISTER_BROKER
@@ -23,18 +26,17 @@ if TYPE_CHECKING:
 API = serves(UNREGISTER_BROKER)
 
 
-def handle(request: UnregisterBrokerRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> dict[str, object]:
     broker_id = BrokerId(request.broker_id)
-    denied = find_cluster_refusal(context, AclOperation.ALTER)
-    if denied is not None:
-        return {"throttle_time": 0, "error_code": denied.code, "error_message": str(denied)}
-    if broker_id in context.services.image.brokers:
-        code = ErrorCode.invalid_request
-        message = f"broker {broker_id} is alive: stop it, and its registration ends by itself"
-    else:
-        code = ErrorCode.broker_id_not_registered
-        message = (
-            f"broker {broker_id} is not registered: a registration ends with the broker's session. "
-            "Partitions that are assigned to it stay so until they are reassigned"
-        )
-    return {"throttle_time": 0, "error_code": code, "error_message": message}
+    error: KafkaError | None = find_cluster_refusal(context, AclOperation.ALTER)
+    if error is None:
+        try:
+            await context.services.admin.unregister_broker(broker_id)
+        except KafkaError as refused:
+            error = refused
+    audit_change(context, f"Broker:{broker_id}", error)
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+    }

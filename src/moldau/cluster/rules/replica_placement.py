@@ -9,6 +9,11 @@ broker that dies have their next leaders on many brokers, not on one.
 With racks the brokers are first put in an order that alternates between the racks, and a follower
 goes to a rack without a replica as long as there is one. Racks count only when every broker names
 its own. The two start values are random in production and are handed in.
+
+Where fewer brokers are alive than a partition needs, it has a replica on each of them, and the rest
+on brokers that are registered and away, as in Kafka's own quorum. These are chosen by turns, first
+those in racks without a living broker. All of them take turns as the preferred leader: a broker
+that is restarted while a topic is created leads its share of it afterwards.
 """
 
 from __future__ import annotations
@@ -39,11 +44,26 @@ def place_replicas(
     start_index: int,
     replica_shift: int,
     first_partition: int = 0,
+    away: Sequence[BrokerRack] = (),
 ) -> Assignment:
     """Place `partition_count` partitions, numbered from `first_partition`.
 
-    `replication_factor` is at most the number of brokers; `topic_creation` has checked that.
+    `replication_factor` is at most the number of brokers, with those that are `away`;
+    `topic_creation` has checked that.
     """
+    missing = replication_factor - len(brokers)
+    if missing > 0:
+        return tuple(
+            place_replicas(
+                [*brokers, *_choose_away(brokers, away, missing, start_index + partition)],
+                partition_count=1,
+                replication_factor=replication_factor,
+                start_index=start_index,
+                replica_shift=replica_shift + partition // replication_factor,
+                first_partition=partition,
+            )[0]
+            for partition in range(first_partition, first_partition + partition_count)
+        )
     racks = {broker.id: broker.rack for broker in brokers if broker.rack is not None}
     rack_aware = len(racks) == len(brokers)
     ring = alternate_racks(racks) if rack_aware else sorted(broker.id for broker in brokers)
@@ -58,6 +78,22 @@ def place_replicas(
             replicas = _replicas(ring, leader_index, shift, replication_factor)
         assignment.append(replicas)
     return tuple(assignment)
+
+
+def _choose_away(
+    brokers: Sequence[BrokerRack], away: Sequence[BrokerRack], count: int, turn: int
+) -> list[BrokerRack]:
+    ring = sorted(away)
+    start = turn % len(ring)
+    left = [*ring[start:], *ring[:start]]
+    racks = {broker.rack for broker in brokers}
+    chosen = []
+    for _ in range(count):
+        broker = next((each for each in left if each.rack not in racks), left[0])
+        left.remove(broker)
+        racks.add(broker.rack)
+        chosen.append(broker)
+    return chosen
 
 
 def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:

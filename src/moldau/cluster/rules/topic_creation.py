@@ -1,8 +1,9 @@
 """What must hold for a topic to be made or to grow, and which replicas it gets. A rule.
 
 Raises the error that the client will read, or returns the plan. The caller hands in what depends on
-others: the names that exist, the living brokers, the defaults, the check of the configs, and where
-placement begins. Two requests for one name are told apart later, by the write itself.
+others: the names that exist, the brokers that are alive, those that are away and expected back, the
+defaults, the check of the configs, and where placement begins. Two requests for one name are told
+apart later, by the write itself.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def plan_topic(
     defaults: TopicDefaults,
     check_configs: CheckConfigs,
     start: PlacementStart,
+    away: Sequence[BrokerRack] = (),
 ) -> TopicPlan:
     check_name(spec.name, existing)
     configs = require_values(spec.configs)
@@ -87,9 +89,9 @@ def plan_topic(
                 "a topic is made either from a number of partitions and a replication factor or "
                 "from assignments; the request gives both"
             )
-        assignment = _require_whole(spec.assignments, brokers)
+        assignment = _require_whole(spec.assignments, brokers, away)
     else:
-        assignment = _place(spec, brokers, defaults, start)
+        assignment = _place(spec, brokers, defaults, start, away)
     check_configs(configs)
     return TopicPlan(name=spec.name, assignment=assignment, configs=configs)
 
@@ -114,6 +116,7 @@ def plan_partitions(
     assignments: Sequence[Sequence[int]] | None,
     *,
     brokers: Sequence[BrokerRack],
+    away: Sequence[BrokerRack] = (),
 ) -> Assignment:
     """The replicas of the partitions to be added so that the topic has `total` of them."""
     current = len(topic.partitions)
@@ -132,8 +135,8 @@ def plan_partitions(
     _check_amount(total - current)
     replication_factor = _replication_factor(topic)
     if assignments is not None:
-        return _require_matching(topic, assignments, total, brokers)
-    _check_replication_factor(replication_factor, brokers)
+        return _require_matching(topic, assignments, total, brokers, away)
+    _check_replication_factor(replication_factor, brokers, away)
     start = _index_of_first_leader(topic, brokers)
     return place_replicas(
         brokers,
@@ -142,6 +145,7 @@ def plan_partitions(
         start_index=start,
         replica_shift=start,
         first_partition=current,
+        away=away,
     )
 
 
@@ -165,7 +169,11 @@ def require_values(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _place(
-    spec: TopicSpec, brokers: Sequence[BrokerRack], defaults: TopicDefaults, start: PlacementStart
+    spec: TopicSpec,
+    brokers: Sequence[BrokerRack],
+    defaults: TopicDefaults,
+    start: PlacementStart,
+    away: Sequence[BrokerRack],
 ) -> Assignment:
     partition_count, replication_factor = spec.partition_count, spec.replication_factor
     if partition_count == USE_DEFAULT:
@@ -178,13 +186,14 @@ def _place(
             f"{partition_count}"
         )
     _check_amount(partition_count)
-    _check_replication_factor(replication_factor, brokers)
+    _check_replication_factor(replication_factor, brokers, away)
     return place_replicas(
         brokers,
         partition_count=partition_count,
         replication_factor=replication_factor,
         start_index=start.index,
         replica_shift=start.shift,
+        away=away,
     )
 
 
@@ -196,21 +205,26 @@ def _check_amount(partition_count: int) -> None:
         )
 
 
-def _check_replication_factor(replication_factor: int, brokers: Sequence[BrokerRack]) -> None:
+def _check_replication_factor(
+    replication_factor: int, brokers: Sequence[BrokerRack], away: Sequence[BrokerRack]
+) -> None:
     if replication_factor < 1:
         raise InvalidReplicationFactorError(
             f"the replication factor must be at least 1, or -1 for the default; it is "
             f"{replication_factor}"
         )
-    if replication_factor > len(brokers):
+    if not brokers or replication_factor > len(brokers) + len(away):
         raise InvalidReplicationFactorError(
             f"the replication factor is {replication_factor}, but only "
             + ("1 broker is alive" if len(brokers) == 1 else f"{len(brokers)} brokers are alive")
+            + (f", and {len(away)} registered ones are away" if away else "")
         )
 
 
 def _require_whole(
-    assignments: Mapping[int, Sequence[int]], brokers: Sequence[BrokerRack]
+    assignments: Mapping[int, Sequence[int]],
+    brokers: Sequence[BrokerRack],
+    away: Sequence[BrokerRack],
 ) -> Assignment:
     if sorted(assignments) != list(range(len(assignments))):
         raise InvalidReplicaAssignmentError(
@@ -219,7 +233,7 @@ def _require_whole(
         )
     _check_amount(len(assignments))
     replicas = [assignments[partition] for partition in range(len(assignments))]
-    return _require_sound(replicas, len(replicas[0]), 0, brokers)
+    return _require_sound(replicas, len(replicas[0]), 0, brokers, away)
 
 
 def _require_matching(
@@ -227,6 +241,7 @@ def _require_matching(
     assignments: Sequence[Sequence[int]],
     total: int,
     brokers: Sequence[BrokerRack],
+    away: Sequence[BrokerRack],
 ) -> Assignment:
     current = len(topic.partitions)
     if len(assignments) != total - current:
@@ -234,7 +249,7 @@ def _require_matching(
             f"{total - current} partitions are to be added, but {len(assignments)} assignments "
             "were given"
         )
-    return _require_sound(assignments, _replication_factor(topic), current, brokers)
+    return _require_sound(assignments, _replication_factor(topic), current, brokers, away)
 
 
 def _require_sound(
@@ -242,17 +257,22 @@ def _require_sound(
     replication_factor: int,
     first_partition: int,
     brokers: Sequence[BrokerRack],
+    away: Sequence[BrokerRack],
 ) -> Assignment:
-    known = {broker.id for broker in brokers}
+    alive = {broker.id for broker in brokers}
+    known = alive | {broker.id for broker in away}
     for partition, replicas in enumerate(assignments, start=first_partition):
-        fault = _find_assignment_fault(replicas, replication_factor, known)
+        fault = _find_assignment_fault(replicas, replication_factor, alive, known)
         if fault is not None:
             raise InvalidReplicaAssignmentError(f"partition {partition}: {fault}")
     return tuple(tuple(BrokerId(broker) for broker in replicas) for replicas in assignments)
 
 
 def _find_assignment_fault(
-    replicas: Sequence[int], replication_factor: int, known: Collection[int]
+    replicas: Sequence[int],
+    replication_factor: int,
+    alive: Collection[int],
+    known: Collection[int],
 ) -> str | None:
     if not replicas:
         return "no broker is assigned"
@@ -261,6 +281,8 @@ def _find_assignment_fault(
     unknown = sorted(broker for broker in replicas if broker not in known)
     if unknown:
         return f"no such broker is alive: {', '.join(map(str, unknown))}"
+    if not any(broker in alive for broker in replicas):
+        return f"none of its brokers is alive: {', '.join(map(str, replicas))}"
     if len(replicas) != replication_factor:
         return (
             f"{len(replicas)} replicas are assigned, but every partition of the topic needs "

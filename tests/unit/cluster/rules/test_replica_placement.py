@@ -154,3 +154,52 @@ def test_added_partitions_go_on_where_the_first_ones_ended(
 def spread(counts: Counter[BrokerId], broker_count: int) -> int:
     amounts = [counts[BrokerId(broker)] for broker in range(broker_count)]
     return max(amounts) - min(amounts)
+
+
+def place_with_away(
+    alive: list[BrokerRack], away: list[BrokerRack], partitions: int, factor: int
+) -> Assignment:
+    return place_replicas(
+        alive,
+        partition_count=partitions,
+        replication_factor=factor,
+        start_index=0,
+        replica_shift=0,
+        away=away,
+    )
+
+
+def test_brokers_that_are_away_get_nothing_while_enough_are_alive() -> None:
+    brokers = brokers_of(*[None] * 4)
+    assert place_with_away(brokers[:3], brokers[3:], 6, 3) == place(brokers[:3], 6, 3)
+
+
+def test_a_broker_that_is_away_takes_its_turn_as_preferred_leader() -> None:
+    brokers = brokers_of(*[None] * 3)
+    assert place_with_away(brokers[:2], brokers[2:], 3, 3) == ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+
+
+def test_racks_without_a_living_broker_come_first() -> None:
+    brokers = brokers_of("a", "b", "a", "b", "c")
+    for replicas in place_with_away(brokers[:2], brokers[2:], 9, 3):
+        assert sorted(replicas) == [0, 1, 4]
+
+
+@given(
+    alive=st.integers(1, 5),
+    away=st.integers(1, 5),
+    partitions=st.integers(1, 20),
+    data=st.data(),
+)
+def test_where_too_few_are_alive_each_of_them_has_a_replica_and_the_rest_is_spread(
+    alive: int, away: int, partitions: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(alive + 1, alive + away))
+    brokers = brokers_of(*[None] * (alive + away))
+    placed = place_with_away(brokers[:alive], brokers[alive:], partitions, factor)
+    for replicas in placed:
+        assert len(set(replicas)) == len(replicas) == factor
+        assert set(range(alive)) <= set(replicas)
+    counts = Counter(broker for replicas in placed for broker in replicas)
+    shares = [counts[BrokerId(broker)] for broker in range(alive, alive + away)]
+    assert max(shares) - min(shares) <= factor - alive

@@ -40,6 +40,7 @@ def plan(
     brokers: Sequence[BrokerRack] = THREE,
     default_partitions: int = 2,
     default_factor: int = 2,
+    away: Sequence[BrokerRack] = (),
 ) -> TopicPlan:
     def check(configs: Mapping[str, str]) -> None:
         if "bad" in configs:
@@ -54,6 +55,7 @@ def plan(
         ),
         check_configs=check,
         start=PlacementStart(index=0, shift=0),
+        away=away,
     )
 
 
@@ -144,6 +146,30 @@ def test_a_default_that_cannot_be_met_is_refused_as_well() -> None:
         plan(TopicSpec(name="t"), brokers=[])
     with pytest.raises(InvalidReplicationFactorError, match="only 1 broker is alive"):
         plan(TopicSpec(name="t", replication_factor=3), brokers=THREE[:1])
+
+
+def test_brokers_that_are_away_count_unless_nobody_is_alive() -> None:
+    spec = TopicSpec(name="t", partition_count=1, replication_factor=3)
+    (replicas,) = plan(spec, brokers=THREE[:2], away=THREE[2:]).assignment
+    assert sorted(replicas) == [1, 2, 3]
+    with pytest.raises(InvalidReplicationFactorError, match="only 1 broker is alive, and 1"):
+        plan(spec, brokers=THREE[:1], away=THREE[1:2])
+    with pytest.raises(InvalidReplicationFactorError, match="only 0 brokers are alive"):
+        plan(spec, brokers=[], away=THREE)
+
+
+def test_an_assignment_needs_a_living_broker_for_each_partition() -> None:
+    spec = TopicSpec(name="t", assignments={0: (2, 1), 1: (3, 1)})
+    assert plan(spec, brokers=THREE[:1], away=THREE[1:]).assignment == ((2, 1), (3, 1))
+    spec = TopicSpec(name="t", assignments={0: (2, 1), 1: (3, 2)})
+    with pytest.raises(InvalidReplicaAssignmentError, match="partition 1: none of its brokers"):
+        plan(spec, brokers=THREE[:1], away=THREE[1:])
+
+
+def test_partitions_are_added_on_brokers_that_are_away_where_too_few_are_alive() -> None:
+    topic = topic_with((2, 3), (3, 1))
+    added = plan_partitions(topic, 4, None, brokers=THREE[:1], away=THREE[1:])
+    assert [sorted(replicas) for replicas in added] == [[1, 2], [1, 3]]
 
 
 def test_an_existing_topic_is_told_before_other_faults() -> None:

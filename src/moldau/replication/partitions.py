@@ -1,8 +1,7 @@
 """The replicas on this broker: opened, closed and given their part as the metadata says.
 
-A shell, owned by one task, which applies one image after the other (`published_images`). Which log
-a replica begins with is `replica_logs`' business. Handlers look partitions up between two of its
-steps.
+A shell, owned by one task, which applies one image after the other (`published_images`). The log
+that a replica begins with comes from `replica_logs`. Handlers look partitions up between two steps.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from moldau.replication.published_images import PublishedImages
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.replication.replica_logs import RETRY_SECONDS, ReplicaLogs
 from moldau.replication.replicas_here import ReplicasHere, is_settled
-from moldau.replication.rules.branch_start import find_origin, origins_first
+from moldau.replication.rules.branch_start import find_origin
 from moldau.replication.rules.replica_fate import Fate, decide_fate
 from moldau.replication.unpacking import Unpacker
 from moldau.storage.log import Log
@@ -225,7 +224,7 @@ class Partitions:
         if former is not None and former.brokers is not image.brokers:
             self._forget_restarted(former)
         former_offline = frozenset(self._logs.offline.items())
-        for name in origins_first(image, changed_topics):
+        for name in self._logs.begin(image, changed_topics, self._options_for):
             await self._maybe_yield()
             if self._images.is_obsolete(image):
                 return
@@ -347,8 +346,7 @@ class Partitions:
 
     async def take_back(self, topic: TopicState, number: int) -> None:
         """Put the log of a topic in its place that was set aside for another one's."""
-        options = self._find_options(topic) or self._unknown_options()
-        await self.kept.take_back(topic, number, options)
+        await self.kept.take_back(topic, number, self._options_for(topic))
 
     # Options
 
@@ -370,6 +368,9 @@ class Partitions:
 
     def _unknown_options(self) -> TopicOptions:
         return TopicOptions.resolve(UNKNOWN_TOPIC_SETTINGS, self._options())
+
+    def _options_for(self, topic: TopicState) -> TopicOptions:
+        return self._find_options(topic) or self._unknown_options()
 
     async def _apply_partition(
         self, number: int, topic: TopicState, image: MetadataImage, options: TopicOptions | None

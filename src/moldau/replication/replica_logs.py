@@ -4,25 +4,32 @@ A replica's log is there already, or was set aside (`kept_logs`), or is made: em
 branched topic, with what its origin holds here (`rules.branch_start`). A log whose directory failed
 cannot be opened: its replica is offline.
 
+A new log takes a few syncs of the disk. Those of one image are made a few at a time, each in a
+worker; what has to be done in order (branches, logs that were set aside) is not. Replicas are
+opened one after the other all the same, and each meets the failure of its own log then.
+
 A shell, owned by `Partitions`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, MetadataImage, TopicState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 from moldau.replication.kept_logs import KeptLogs
 from moldau.replication.partition import Partition
 from moldau.replication.published_images import PublishedImages
-from moldau.replication.rules.branch_start import find_origin, may_take_origin
+from moldau.replication.rules.branch_start import find_origin, may_take_origin, origins_first
 from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -31,6 +38,17 @@ from moldau.storage.rules.branching import stable_end
 _log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
+
+MADE_AT_ONCE = 8
+"""New logs. Fewer than `background.threads` by default: flushes need some of them meanwhile."""
+
+
+class _NewLog(NamedTuple):
+    """A log that is made empty."""
+
+    key: TopicPartition
+    topic: TopicState
+    options: TopicOptions
 
 
 class ReplicaLogs:
@@ -54,6 +72,8 @@ class ReplicaLogs:
         # Ours, but their log directory failed; and the topic, which may be made again.
         self.offline: dict[TopicPartition, TopicId] = {}
         self.may_be_new = False  # else every log that is missing was here before
+        self._upcoming: Iterator[_NewLog] = iter(())  # read as far as it is needed
+        self._made: dict[TopicPartition, Log | BaseException] = {}  # ahead, and not opened yet
 
     def forget_offline(self, name: str, image: MetadataImage) -> None:
         """A topic that was deleted is not missed; one that vanished may come back."""
@@ -64,6 +84,44 @@ class ReplicaLogs:
         ]
         for key in gone:
             del self.offline[key]
+
+    def begin(
+        self,
+        image: MetadataImage,
+        names: Iterable[str],
+        options_of: Callable[[TopicState], TopicOptions],
+    ) -> Sequence[str]:
+        """An image is applied next: returns the order in which its topics are to be opened.
+
+        What was made for an image that was not applied to its end is found in its place later.
+        """
+        ordered = origins_first(image, names)
+        self._upcoming = self._find_new(image, ordered, options_of)
+        self._made.clear()
+        return ordered
+
+    def _find_new(
+        self,
+        image: MetadataImage,
+        names: Sequence[str],
+        options_of: Callable[[TopicState], TopicOptions],
+    ) -> Iterator[_NewLog]:
+        for topic in filter(None, map(image.topics.get, names)):
+            for number, state in enumerate(topic.partitions):
+                key = TopicPartition(topic.name, number)
+                if self._broker_id in state.replicas and self._is_new(key, topic):
+                    yield _NewLog(key, topic, options_of(topic))
+
+    def _is_new(self, key: TopicPartition, topic: TopicState) -> bool:
+        """Whether a replica begins with an empty log, whatever becomes of others."""
+        return (
+            key not in self._log_store.logs
+            and key not in self._made
+            and find_origin(topic, key.partition) is None
+            and not self.kept.is_unjudged(topic, key.partition)
+            and not self._log_store.aside.has(key, topic.topic_id)
+            and not self._log_store.is_missed(key)
+        )
 
     async def open(
         self, key: TopicPartition, topic: TopicState, options: TopicOptions
@@ -97,6 +155,7 @@ class ReplicaLogs:
         log = self._log_store.logs.get(key)
         if log is None:
             return None
+        self._made.pop(key, None)
         if not is_same_topic(log.topic_id, topic.topic_id):
             await self.kept.make_room(key, log, self._images.current)
             return None
@@ -112,6 +171,19 @@ class ReplicaLogs:
             raise StorageError("its folder is gone, and nobody leads that could be copied")
 
     async def _create(self, key: TopicPartition, topic: TopicState, options: TopicOptions) -> Log:
+        """Together with those that come next, where it was not made with others before."""
+        if key not in self._made:
+            others = (each for each in self._upcoming if each.key != key)
+            new = (_NewLog(key, topic, options), *islice(others, MADE_AT_ONCE - 1))
+            made = await asyncio.gather(*(self._make(*one) for one in new), return_exceptions=True)
+            self._made.update(zip((one.key for one in new), made, strict=True))
+        outcome = self._made.pop(key)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        outcome.directory.require_online()  # another one may have found its disk broken
+        return outcome
+
+    async def _make(self, key: TopicPartition, topic: TopicState, options: TopicOptions) -> Log:
         # What was offline when the broker began is so still: an empty log would lead on.
         is_new = self.may_be_new and self.offline.get(key) != topic.topic_id
         topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id

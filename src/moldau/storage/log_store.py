@@ -18,7 +18,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -275,6 +274,7 @@ class LogStore:
         if not is_new and any(each.failure is not None for each in self._directories):
             raise StorageError(f"the log of {topic_partition} may be in an offline directory")
         directory = self.moves.take_wanted(topic_partition) or self._choose_directory()
+        self._table.note_choice(topic_partition, directory)
         await self.checkpoints.forget(topic_partition, directory)
         folder = directory.folder / partition_folder_name(topic_partition)
         expiration_ms = self._options().producer_id_expiration_ms
@@ -295,7 +295,7 @@ class LogStore:
         online = [each for each in self._directories if each.failure is None]
         if not online:
             raise StorageError(f"no log directory can be used: {self._failure_message()}")
-        return min(online, key=attrgetter("log_count"))
+        return min(online, key=self._table.count_logs)
 
     async def delete_log(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service; its files go when `file.delete.delay.ms` is over."""

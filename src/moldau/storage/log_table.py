@@ -14,6 +14,7 @@ from types import MappingProxyType
 from moldau.errors import StartupError, StorageError
 from moldau.model import TopicPartition
 from moldau.storage.log import Log
+from moldau.storage.log_directory import LogDirectory
 
 
 class LogTable:
@@ -21,7 +22,7 @@ class LogTable:
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Log] = {}
-        self._made: set[TopicPartition] = set()  # right now, by somebody
+        self._made: dict[TopicPartition, LogDirectory | None] = {}  # right now, by somebody; where
         self.clean_folders: set[Path] = set()  # had the marker of a clean stop
         self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
 
@@ -30,11 +31,19 @@ class LogTable:
         """While it lasts, nobody else makes a log of this partition; there must not be one."""
         if topic_partition in self._logs or topic_partition in self._made:
             raise StorageError(f"there is a log of {topic_partition} already")
-        self._made.add(topic_partition)
+        self._made[topic_partition] = None
         try:
             yield
         finally:
-            self._made.discard(topic_partition)
+            del self._made[topic_partition]
+
+    def note_choice(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        """A log that is being made is counted in its directory from now on."""
+        self._made[topic_partition] = directory
+
+    def count_logs(self, directory: LogDirectory) -> int:
+        """Those of a directory, with those that are being made in it."""
+        return directory.log_count + sum(one is directory for one in self._made.values())
 
     def add(self, log: Log) -> None:
         other = self._logs.setdefault(log.topic_partition, log)

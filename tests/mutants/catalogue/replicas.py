@@ -33,7 +33,42 @@ _APPLY_WHAT_WAITED = Edit(
     "        self._is_suspended = True\n",
 )
 
+_OPENING = "unit/replication/test_partitions.py"
+
 MUTANTS = (
+    Mutant(
+        name="the-logs-of-an-image-are-made-one-after-the-other",
+        rule="opening",
+        breaks="a topic of a hundred partitions waits for three hundred syncs in a row",
+        edits=(Edit("moldau.replication.replica_logs", "MADE_AT_ONCE - 1", "0"),),
+        tests=(f"{_OPENING}::test_the_logs_of_an_image_are_made_together",),
+    ),
+    Mutant(
+        name="logs-that-are-made-are-not-counted",
+        rule="opening",
+        breaks="all logs that are made at the same time are put into one directory",
+        edits=(
+            Edit(
+                "moldau.storage.log_table",
+                "directory.log_count + sum(one is directory for one in self._made.values())",
+                "directory.log_count",
+            ),
+        ),
+        tests=(f"{_OPENING}::test_the_logs_of_an_image_are_made_together",),
+    ),
+    Mutant(
+        name="a-log-on-a-disk-that-failed-meanwhile-is-served",
+        rule="opening",
+        breaks="a log is opened whose directory failed while another log was made",
+        edits=(
+            Edit(
+                "moldau.replication.replica_logs",
+                "        outcome.directory.require_online()",
+                "        outcome.directory",
+            ),
+        ),
+        tests=(f"{_OPENING}::test_a_disk_that_fails_while_logs_are_made",),
+    ),
     Mutant(
         name="truncate-to-the-high-watermark",
         rule="REP-3",

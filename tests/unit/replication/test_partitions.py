@@ -24,6 +24,7 @@ from moldau.records.batch_builder import build_batch
 from moldau.replication.partition import Partition
 from moldau.replication.partition_reads import FollowedRead
 from moldau.replication.partitions import Partitions
+from moldau.replication.replica_logs import MADE_AT_ONCE
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
 from moldau.testing.manual_clock import wait_until_idle
@@ -129,6 +130,23 @@ class LateWorkers(InlineWorkers):
     async def run(self, work: Callable[[], T]) -> T:
         await asyncio.sleep(0)
         return await super().run(work)
+
+
+class CountingWorkers(LateWorkers):
+    """Knows how much work was under way at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0
+        self.most = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            return await super().run(work)
+        finally:
+            self._now -= 1
 
 
 def play(story: Callable[[Stage], object], workers: Workers | None = None) -> None:
@@ -582,6 +600,68 @@ def test_a_topic_that_has_gone_is_not_copied_any_more():
             stage.partitions.require_replica("clicks", 0)
 
     play(story)
+
+
+def image_of(stage: Stage, **partition_counts: int) -> MetadataImage:
+    """Broker 1 leads all partitions of these topics."""
+    image = stage.image(leader=1, epoch=0)
+    (state,) = image.topics["clicks"].partitions
+    topics = {
+        name: TopicState(name=name, topic_id=UUID(int=number), partitions=(state,) * count)
+        for number, (name, count) in enumerate(partition_counts.items(), start=10)
+    }
+    return replace(image, topics=topics, topics_by_id={t.topic_id: t for t in topics.values()})
+
+
+def test_the_logs_of_an_image_are_made_together():
+    workers = CountingWorkers()
+
+    async def story(stage: Stage) -> None:
+        image = image_of(stage, many=20, one=1, other=1)
+        await stage.partitions.apply(image, image.topics)
+        opened = [partition.topic_partition for partition in stage.partitions]
+        assert opened == [("many", n) for n in range(20)] + [("one", 0), ("other", 0)]
+        assert all(partition.is_leader for partition in stage.partitions)
+        assert workers.most == MADE_AT_ONCE
+        assert [directory.log_count for directory in stage.store.directories] == [11, 11]
+
+    play(story, workers)
+
+
+def test_a_log_that_cannot_be_made_costs_its_own_partition_only():
+    async def story(stage: Stage) -> None:
+        stage.partitions._logs.may_be_new = True  # the broker has begun
+        files = stage.store.directories[0].files
+        assert isinstance(files, MemoryFiles)
+        files.fail_next("open", errno.EMFILE, path_matching="*/many-2/partition.metadata")
+        image = image_of(stage, many=12)
+        await stage.partitions.apply(image, image.topics)
+        offline = TopicPartition("many", 2)
+        assert [n for n in range(12) if stage.partitions.find("many", n) is None] == [2]
+        assert stage.partitions.is_offline(offline)
+        await stage.partitions.apply(replace(image, version=image.version + 1), image.topics)
+        assert stage.partitions.find("many", 2) is not None
+        assert not stage.partitions.is_offline(offline)
+
+    play(story, LateWorkers())
+
+
+def test_a_disk_that_fails_while_logs_are_made():
+    async def story(stage: Stage) -> None:
+        stage.partitions._logs.may_be_new = True
+        files = stage.store.directories[0].files
+        assert isinstance(files, MemoryFiles)
+        files.fail_next("sync", path_matching="/data/many-2/partition.metadata")
+        image = image_of(stage, many=12)
+        await stage.partitions.apply(image, image.topics)
+        assert stage.failed == [Path("/data")]
+        opened = {partition.topic_partition for partition in stage.partitions}
+        for number in range(12):
+            key = TopicPartition("many", number)
+            assert stage.partitions.is_offline(key) is (key not in opened)
+        assert {partition.log.directory.folder for partition in stage.partitions} == {Path("/more")}
+
+    play(story, LateWorkers())
 
 
 def test_a_topic_of_many_partitions_leaves_the_loop_to_others():

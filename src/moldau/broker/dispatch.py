@@ -19,10 +19,14 @@ from moldau.broker.api import ServedApi
 from moldau.broker.delayed_fetch import DelayedFetch
 from moldau.broker.dispatch_table import DispatchTable
 from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
-from moldau.broker.request_charge import MeasuredWork, RequestCharge, open_charge
+from moldau.broker.request_charge import (
+    MeasuredWork,
+    MutedConnection,
+    RequestCharge,
+    open_charge,
+)
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
-from moldau.clock import Timer
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.metrics.request_figures import NOT_TIMED, ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
@@ -123,6 +127,7 @@ class RequestPump:
         "_held",
         "_is_held",
         "_monotonic",
+        "_muted",
         "_owed",
         "_owed_tasks",
         "_sasl",
@@ -130,7 +135,6 @@ class RequestPump:
         "_supervisor",
         "_table",
         "_task",
-        "_unmuting",
     )
 
     def __init__(
@@ -156,7 +160,7 @@ class RequestPump:
         self._held: memoryview | None = None  # one at most: no second frame before an answer
         self._owed: OwedAnswers | None = None  # made when there is something for the first time
         self._owed_tasks: dict[asyncio.Task[None], None] = {}  # of what is owed
-        self._unmuting: Timer | None = None  # the client has to wait for a quota's sake
+        self._muted: MutedConnection | None = None  # made when the client has to wait at first
 
     def hold(self) -> None:
         """Keep the next request until `release`: the broker is still starting, say."""
@@ -284,15 +288,9 @@ class RequestPump:
         return answer
 
     def _maybe_mute(self, charge: RequestCharge) -> None:
-        """Who exceeds a quota waits, and nobody else (QUO-3). What was answered last counts: it
-        knows of everything that is owed."""
         if charge.throttle_ms:
-            if self._unmuting is not None:
-                self._unmuting.cancel()
-            self._connection.mute()
-            self._unmuting = self._services.clock.call_later(
-                charge.throttle_ms / 1000, self._connection.unmute
-            )
+            self._muted = self._muted or MutedConnection(self._connection, self._services)
+            self._muted.mute(charge)
 
     def _take(
         self,
@@ -425,8 +423,8 @@ class RequestPump:
     def on_closed(self) -> None:
         self._connections.closed += 1
         self._held = None
-        if self._unmuting is not None:
-            self._unmuting.cancel()
+        if self._muted is not None:
+            self._muted.end()
         self._end_task()
         self._services.share_coordination.on_connection_closed(self._connection)
 

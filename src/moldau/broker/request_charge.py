@@ -19,12 +19,13 @@ from typing import Any, Final, TypeVar
 
 from moldau.broker.replication import is_for_brokers
 from moldau.broker.services import Services
+from moldau.clock import Timer
 from moldau.errors import ThrottlingQuotaExceededError
 from moldau.model import BrokerId
 from moldau.net.port import Connection
-from moldau.quotas.client_quotas import ClientQuotas
+from moldau.quotas.client_quotas import ClientQuotas, WaitingClient
 from moldau.quotas.rules.entities import QuotaKind
-from moldau.quotas.rules.quota_table import QuotaAccount
+from moldau.quotas.rules.quota_table import AppliedQuota
 from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import RequestHeader
 
@@ -46,13 +47,23 @@ _MOST_MILLISECONDS: Final = (1 << 31) - 1
 class RequestCharge:
     """The bill of one request."""
 
-    __slots__ = ("_account", "_began", "_client_id", "_quotas", "_used", "_user", "throttle_ms")
+    __slots__ = (
+        "_applied",
+        "_began",
+        "_client_id",
+        "_is_noted",
+        "_quotas",
+        "_used",
+        "_user",
+        "throttle_ms",
+    )
 
     def __init__(self, quotas: ClientQuotas, user: str, client_id: str) -> None:
         self._quotas = quotas
         self._user = user
         self._client_id = client_id
-        self._account: QuotaAccount | None = None  # for whose sake the client waits the longest
+        self._applied: AppliedQuota | None = None  # for whose sake the client waits the longest
+        self._is_noted = False  # that it waits
         self._began: float | None = quotas.clock.monotonic()  # None while the request waits
         self._used = 0.0  # seconds of the loop before `_began` that are not charged yet
         self.throttle_ms = 0  # how long the client has to wait; known when its time is charged
@@ -61,7 +72,7 @@ class RequestCharge:
         """The request brings records: all of its bytes count, as in Kafka."""
         applied = self._quotas.find(QuotaKind.PRODUCE, self._user, self._client_id)
         if applied is not None:
-            self._wait(applied.account, self._quotas.charge(applied, size_bytes))
+            self._wait(applied, self._quotas.charge(applied, size_bytes))
 
     def allowed_fetch_bytes(self) -> int:
         """How much an answer may carry at most, but for its first batch: as much as in Kafka. Some
@@ -75,14 +86,14 @@ class RequestCharge:
         """Whether anything may leave; otherwise the answer is to be empty, and the client waits."""
         applied = self._quotas.find(QuotaKind.FETCH, self._user, self._client_id)
         if applied is not None:
-            self._wait(applied.account, self._quotas.seconds_of_debt(applied))
+            self._wait(applied, self._quotas.seconds_of_debt(applied))
         return not self.throttle_ms
 
     def fetch(self, size_bytes: int) -> None:
         """Records are about to leave."""
         applied = self._quotas.find(QuotaKind.FETCH, self._user, self._client_id)
         if applied is not None:
-            self._wait(applied.account, self._quotas.charge(applied, size_bytes))
+            self._wait(applied, self._quotas.charge(applied, size_bytes))
 
     def mutate(self, count: int, *, is_strict: bool) -> None:
         """So many partitions are made or deleted. Raises when a strict client has to wait first."""
@@ -91,13 +102,13 @@ class RequestCharge:
             return
         owed_seconds = self._quotas.seconds_of_debt(applied)
         if is_strict and owed_seconds > 0:
-            self._wait(applied.account, owed_seconds)
+            self._wait(applied, owed_seconds)
             raise ThrottlingQuotaExceededError(
                 f"controller_mutation_rate is exceeded; try again in {self.throttle_ms} ms"
             )
         owed_seconds = self._quotas.charge(applied, count)
         if not is_strict:
-            self._wait(applied.account, owed_seconds)
+            self._wait(applied, owed_seconds)
 
     @property
     def owes_mutations(self) -> bool:
@@ -117,11 +128,18 @@ class RequestCharge:
         applied = self._quotas.find(QuotaKind.REQUEST, self._user, self._client_id)
         if applied is not None:
             seconds = self._quotas.charge(applied, self._take_used() * _PERCENT)
-            self._wait(applied.account, min(seconds, MOST_SECONDS_FOR_TIME))
-        if self._account is not None and self.throttle_ms:
-            self._quotas.note_throttled(self._account.kind, self.throttle_ms)
-            self._account = None
+            self._wait(applied, min(seconds, MOST_SECONDS_FOR_TIME))
+        if self._applied is not None and not self._is_noted and self.throttle_ms:
+            self._quotas.note_throttled(self._applied.account.kind, self.throttle_ms)
+            self._is_noted = True
         return self.throttle_ms
+
+    @property
+    def waiting(self) -> WaitingClient | None:
+        """The client, if it has to wait."""
+        if self._applied is None:
+            return None
+        return WaitingClient(self._applied, self._user, self._client_id)
 
     def with_throttle_time(self, values: Mapping[str, object]) -> Mapping[str, object]:
         """The answer of a request, with the time that its client has to wait."""
@@ -152,10 +170,55 @@ class RequestCharge:
         used, self._used = self._used, 0.0
         return used
 
-    def _wait(self, account: QuotaAccount, seconds: float) -> None:
+    def _wait(self, applied: AppliedQuota, seconds: float) -> None:
         throttle_ms = _milliseconds(seconds)
         if throttle_ms > self.throttle_ms:
-            self.throttle_ms, self._account = throttle_ms, account
+            self.throttle_ms, self._applied, self._is_noted = throttle_ms, applied, False
+
+
+class MutedConnection:
+    """Takes no request of a client that exceeded a quota (QUO-3), until it owes nothing any more.
+
+    When its quota is raised or removed meanwhile, it waits as long as the new one asks for.
+    """
+
+    __slots__ = ("_clock", "_connection", "_quotas", "_timer", "_until")
+
+    def __init__(self, connection: Connection, services: Services) -> None:
+        self._connection = connection
+        self._clock = services.clock
+        self._quotas = services.quotas
+        self._timer: Timer | None = None
+        self._until = 0.0
+
+    def mute(self, charge: RequestCharge) -> None:
+        """What was answered last counts: it knows of everything that is owed."""
+        self._connection.mute()
+        self._wait(charge.throttle_ms / 1000)
+        if charge.waiting is not None:
+            self._quotas.note_waiting(self._shorten, charge.waiting)
+
+    def end(self) -> None:
+        """The connection is closed, or the client waits no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._quotas.forget_waiting(self._shorten)
+
+    def _unmute(self) -> None:
+        self.end()
+        self._connection.unmute()
+
+    def _shorten(self, seconds: float) -> None:
+        if seconds <= 0:
+            self._unmute()
+        elif self._clock.monotonic() + seconds < self._until:
+            self._wait(seconds)
+
+    def _wait(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._until = self._clock.monotonic() + seconds
+        self._timer = self._clock.call_later(seconds, self._unmute)
 
 
 def open_charge(

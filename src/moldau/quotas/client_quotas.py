@@ -31,6 +31,14 @@ class QuotaWindows(NamedTuple):
     fetch_burst_seconds: float = 10.0  # of a single answer, which may put the account into debt
 
 
+class WaitingClient(NamedTuple):
+    """A client whose requests are not taken, and the quota for whose sake."""
+
+    applied: AppliedQuota
+    user: str
+    client_id: str
+
+
 class QuotaFigures(NamedTuple):
     """What became of the quotas of one kind since the broker started."""
 
@@ -64,17 +72,29 @@ class ClientQuotas:
         self._most_accounts = most_accounts
         self._table = QuotaTable(NO_QUOTAS)
         self._kept: dict[QuotaAccount, _Kept] = {}  # the one that was used last at the end
+        self._waiting: dict[Callable[[float], None], WaitingClient] = {}
         self._throttled = dict.fromkeys(QuotaKind, (0, 0))  # requests and milliseconds
         self.is_enabled = False  # whether anything is limited for anybody
         self.kinds: frozenset[QuotaKind] = frozenset()  # what is
 
     def apply(self, quotas: Quotas) -> None:
-        """These are in force from now on. What is owed stays owed."""
+        """These are in force from now on. What is owed stays owed, and is paid at the new rate."""
         self._table = QuotaTable(quotas)
         self.kinds = self._table.kinds
         self.is_enabled = bool(self.kinds)
+        for shorten, waiting in list(self._waiting.items()):
+            applied = self.find(waiting.applied.account.kind, waiting.user, waiting.client_id)
+            if applied != waiting.applied:
+                shorten(0.0 if applied is None else self.seconds_of_debt(applied))
         if not self.is_enabled:
             self._kept.clear()
+
+    def note_waiting(self, shorten: Callable[[float], None], waiting: WaitingClient) -> None:
+        """When the client's quota changes, `shorten` gets the seconds that it has to wait then."""
+        self._waiting[shorten] = waiting
+
+    def forget_waiting(self, shorten: Callable[[float], None]) -> None:
+        self._waiting.pop(shorten, None)
 
     def find(self, kind: QuotaKind, user: str, client_id: str) -> AppliedQuota | None:
         return self._table.find(kind, user, client_id)

@@ -7,7 +7,6 @@ from mutants.mutant import Edit, Mutant
 _BUCKET = "moldau.quotas.rules.token_bucket"
 _TABLE = "moldau.quotas.rules.quota_table"
 _CHARGE = "moldau.broker.request_charge"
-_DISPATCH = "moldau.broker.dispatch"
 _BUCKETS = "unit/quotas/rules/test_token_bucket.py"
 _ENTITIES = "unit/quotas/rules/test_quota_entities.py"
 _IN_MEMORY = "unit/broker/test_quotas_in_memory.py"
@@ -86,7 +85,7 @@ MUTANTS = (
         name="who-exceeds-a-quota-is-told-and-not-muted",
         rule="QUO-3",
         breaks="a client that does not heed the time that it is told gets all that it wants",
-        edits=(Edit(_DISPATCH, "            self._connection.mute()\n", "            pass\n"),),
+        edits=(Edit(_CHARGE, "        self._connection.mute()\n", ""),),
         tests=(f"{_IN_MEMORY}::test_a_producer_waits_as_long_as_it_is_told_and_others_do_not",),
     ),
     Mutant(
@@ -101,5 +100,35 @@ MUTANTS = (
             ),
         ),
         tests=(f"{_IN_MEMORY}::test_brokers_copy_without_a_quota",),
+    ),
+    Mutant(
+        name="clients-wait-for-a-quota-that-is-gone",
+        rule="QUO-3",
+        breaks="a muted connection waits as long as a quota asked for that was raised or removed",
+        edits=(
+            Edit(
+                "moldau.quotas.client_quotas",
+                "            if applied != waiting.applied:\n",
+                "            if False:\n",
+            ),
+        ),
+        tests=(
+            f"{_IN_MEMORY}::test_a_producer_that_waits_follows_a_change_of_its_quota",
+            f"{_IN_MEMORY}::test_a_consumer_that_waits_follows_a_change_of_its_quota",
+            f"{_IN_MEMORY}::test_quotas_that_change_all_the_time_stop_nobody",
+        ),
+    ),
+    Mutant(
+        name="a-changed-quota-forgives-what-is-owed",
+        rule="QUO-3",
+        breaks="a client whose quota changes goes on before what it owes is paid at the new rate",
+        edits=(
+            Edit(
+                "moldau.quotas.client_quotas",
+                "shorten(0.0 if applied is None else self.seconds_of_debt(applied))",
+                "shorten(0.0)",
+            ),
+        ),
+        tests=(f"{_IN_MEMORY}::test_a_producer_that_waits_follows_a_change_of_its_quota",),
     ),
 )

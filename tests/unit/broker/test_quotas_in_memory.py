@@ -3,9 +3,11 @@ else does."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from kio.index import load_request_schema
 
 from broker.cluster_stage import Cluster, Machine, play
@@ -36,18 +38,18 @@ class Client:
 
     def __init__(self, cluster: Cluster, channel: Channel, client_id: str) -> None:
         self._cluster = cluster
-        self._channel = channel
+        self.channel = channel
         self._client_id = client_id
 
     async def send(self, api: Api, version: int, **values: object) -> int:
         """How many bytes the broker gets."""
         request = fit(load_request_schema(api.key, version), values)
         frame = encode_request(request, 1, self._client_id)
-        await self._channel.send([frame])
+        await self.channel.send([frame])
         return len(frame) - 4
 
     async def receive(self, api: Api, version: int) -> Any:
-        answer = await self._cluster.during(self._channel.receive())
+        answer = await self._cluster.during(self.channel.receive())
         return parse_response(api.key, version, memoryview(answer))[1]
 
     async def ask(self, api: Api, version: int, **values: object) -> Any:
@@ -61,8 +63,9 @@ async def connect(cluster: Cluster, client_id: str, host: str = "client") -> Cli
 
 
 async def limit(
-    cluster: Cluster, machine: Machine, entity: Mapping[str, str | None], **limits: float
+    cluster: Cluster, machine: Machine, entity: Mapping[str, str | None], **limits: float | None
 ) -> None:
+    """None removes a limit."""
     answer = await cluster.ask(
         machine,
         ALTER_CLIENT_QUOTAS.key,
@@ -74,7 +77,7 @@ async def limit(
                     for kind, name in entity.items()
                 ],
                 "ops": [
-                    {"key": key, "value": float(value), "remove": False}
+                    {"key": key, "value": float(value or 0), "remove": value is None}
                     for key, value in limits.items()
                 ],
             }
@@ -463,5 +466,109 @@ def test_every_broker_holds_a_quota_that_another_was_told() -> None:
         await wait_until_idle()
         assert not first.services.quotas.is_enabled
         assert not second.services.quotas.is_enabled
+
+    play(story)
+
+
+# Quotas that change while clients wait for their sake
+
+NOBODY = {**METADATA_OF_NOTHING, "include_cluster_authorized_operations": False}
+SECONDS = 60.0
+"""How long the clients would wait."""
+
+
+async def wait_behind(
+    cluster: Cluster, machine: Machine, client: Client, name: str, rate: float | None, key: str
+) -> float:
+    """How long a request of a client that has to wait is not answered after a quota changed."""
+    await client.send(METADATA, 9, **NOBODY)
+    await wait_until_idle()
+    began = cluster.clock.monotonic()
+    await limit(cluster, machine, {"client_id": name}, **{key: rate})
+    await wait_until_idle()
+    assert cluster.clock.monotonic() == began
+    assert (await client.receive(METADATA, 9)).brokers
+    return cluster.clock.monotonic() - began
+
+
+CHANGES = [
+    pytest.param("slow", None, 0.0, id="removed"),
+    pytest.param("slow", 100_000, SECONDS / 100, id="raised"),
+    pytest.param("slow", 500, SECONDS, id="lowered, and it waits as long as it was told"),
+    pytest.param("other", 100_000, SECONDS, id="another client's"),
+]
+
+
+@pytest.mark.parametrize(("name", "rate", "seconds"), CHANGES)
+def test_a_producer_that_waits_follows_a_change_of_its_quota(
+    name: str, rate: float | None, seconds: float
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        await cluster.create(machine, TOPIC, [1])
+        await limit(cluster, machine, {"client_id": "slow"}, producer_byte_rate=1000)
+        slow = await connect(cluster, "slow")
+        overhead = await slow.send(PRODUCE, 9, **produced(1)) - 1
+        await slow.receive(PRODUCE, 9)
+        await cluster.clock.advance(1)
+        size_bytes = int(SECONDS * 1000) - overhead
+        answer = await slow.ask(PRODUCE, 9, **produced(size_bytes))
+        assert abs(millis(answer.throttle_time) - SECONDS * 1000) < 1_000
+        waited = await wait_behind(cluster, machine, slow, name, rate, "producer_byte_rate")
+        assert abs(waited - seconds) <= seconds * 0.02
+        last = await slow.ask(PRODUCE, 9, **produced(1_000))
+        assert last.responses[0].partition_responses[0].error_code == ErrorCode.none
+        if rate is None:
+            assert millis(last.throttle_time) == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize(("name", "rate", "seconds"), CHANGES)
+def test_a_consumer_that_waits_follows_a_change_of_its_quota(
+    name: str, rate: float | None, seconds: float
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        await cluster.create(machine, TOPIC, [1])
+        await (await connect(cluster, "writer")).ask(PRODUCE, 9, **produced(60_000))
+        await limit(cluster, machine, {"client_id": "slow"}, consumer_byte_rate=1000)
+        slow = await connect(cluster, "slow")
+        answer = await slow.ask(FETCH, 12, **fetched(0))
+        assert abs(millis(answer.throttle_time) - SECONDS * 1000) < 1_000
+        waited = await wait_behind(cluster, machine, slow, name, rate, "consumer_byte_rate")
+        assert abs(waited - seconds) <= max(0.1, seconds * 0.02)
+
+    play(story)
+
+
+def test_quotas_that_change_all_the_time_stop_nobody() -> None:
+    """Under load: each second another one, from next to nothing to none at all."""
+
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        await cluster.create(machine, TOPIC, [1])
+        clients = [await connect(cluster, "busy") for _ in range(3)]
+        answered = [0, 0, 0]
+
+        async def produce(number: int) -> None:
+            client = clients[number]
+            while True:
+                await client.send(PRODUCE, 9, **produced(20_000))
+                await client.channel.receive()
+                answered[number] += 1
+                await cluster.clock.sleep(0.1)
+
+        tasks = [asyncio.create_task(produce(number)) for number in range(3)]
+        for rate in (1, 100_000, None, 1, None, 5, 1_000_000):
+            await limit(cluster, machine, {"client_id": "busy"}, producer_byte_rate=rate)
+            if rate is None or rate >= 100_000:
+                before = list(answered)
+                await cluster.clock.advance(5)
+                assert all(now > then for now, then in zip(answered, before, strict=True)), rate
+            else:
+                await cluster.clock.advance(1)
+        for task in tasks:
+            task.cancel()
 
     play(story)

@@ -24,7 +24,10 @@ by are the name and a number: A-1, and A-2 after a restart of the same static me
     expire                      the broker looks for what is too old
     fail writes, allow writes   the log refuses records, or takes them
     restart                     another coordinator takes over: a new machine, fed from the log
-    limit max_size=2            options of the broker; initial_delay= retention= metadata=
+    limit max_size=2            options of the broker; initial_delay= retention= metadata= interval=
+    topics t=4                  what the cluster's metadata has
+    beat A [reads=t,u]          ConsumerGroupHeartbeat (KIP-848): the first one joins
+                                owns=t-0,t-1 (or owns=nothing) to say what it has; epoch=1 leave=yes
     show                        the group as tools see it
 """
 
@@ -37,10 +40,16 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from moldau.cluster.rules.metadata_image import DeletedTopic, MetadataImage, TopicState
+from moldau.cluster.rules.metadata_image import (
+    DeletedTopic,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import (
     CodeAnswer,
+    ConsumerHeartbeatAnswer,
     GroupAnswer,
     JoinAnswer,
     LeaveAnswer,
@@ -48,10 +57,20 @@ from moldau.groups.rules.answers import (
     SyncAnswer,
     refusal_like,
 )
+from moldau.groups.rules.assigned_partitions import (
+    NO_PARTITIONS,
+    AssignedPartitions,
+    AssignmentEpochs,
+    partitions_of,
+)
+from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group_records import MemberAssignment, MemberAssignmentRecord
 from moldau.groups.rules.events import (
+    LEAVING_EPOCH,
     Abandon,
     AppendFailed,
     CommitOffsets,
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
@@ -65,17 +84,24 @@ from moldau.groups.rules.events import (
     Sync,
     TimerFired,
 )
+from moldau.groups.rules.group import Group
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.offset_views import find_offsets
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
-from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, GroupRecord
-from moldau.model import TopicId
+from moldau.groups.rules.records import (
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+)
+from moldau.model import BrokerId, LeaderEpoch, TopicId
 
 GROUP = "readers"
 START_MS = 1_000_000
+_BROKER = BrokerId(1)
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NEWEST_VERSION = 9
@@ -120,7 +146,7 @@ class Stage:
         getattr(self, f"_do_{command}")(names, options)
         self._show_change()
         group = self.groups.find(GROUP)
-        if group is not None:
+        if isinstance(group, Group):
             assert not group.is_vacant
             check_group(group)
             check_timers(group, self.timers)
@@ -211,6 +237,30 @@ class Stage:
                 for topic, number in (_partition(where),)
             ),
             knows_epochs=True,
+        )
+        self._request(event, name)
+
+    def _do_topics(self, names: list[str], options: dict[str, str]) -> None:
+        state = PartitionState(leader=_BROKER, leader_epoch=LeaderEpoch(0), isr=(), replicas=())
+        self._store = self._store.with_topics(
+            TopicState(name=name, topic_id=TopicId(_id_of(name)), partitions=(state,) * int(count))
+            for name, count in options.items()
+        )
+        self._deliver()
+
+    def _do_beat(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        is_new = name not in self._ids
+        member_id = self._ids.setdefault(name, f"{name}-1")
+        epoch = self._generation_of(name, options)
+        owned = options.get("owns", "nothing" if is_new else None)
+        event = ConsumerHeartbeat(
+            group_id=GROUP,
+            member_id=member_id,
+            epoch=LEAVING_EPOCH if "leave" in options else epoch,
+            topics=frozenset(options["reads"].split(",")) if "reads" in options else None,
+            rebalance_timeout_ms=60_000 if is_new else -1,
+            owned=None if owned is None else _owned(owned),
         )
         self._request(event, name)
 
@@ -309,7 +359,7 @@ class Stage:
         self.groups = Groups(self.limits)
         for record in self.log:
             self.groups.apply(record)
-        self._perform(self.groups.begin(), NO_REQUEST)
+        self._perform(self.groups.begin(self.image), NO_REQUEST)
         self._happen(DeleteTopics(group_id=GROUP))
 
     def _do_limit(self, names: list[str], options: dict[str, str]) -> None:
@@ -318,6 +368,7 @@ class Stage:
             "initial_delay": ("initial_rebalance_delay_ms", parse_ms),
             "retention": ("offsets_retention_ms", parse_ms),
             "metadata": ("offset_metadata_max_bytes", int),
+            "interval": ("consumer_assignment_interval_ms", parse_ms),
         }
         changes = {fields[key][0]: fields[key][1](value) for key, value in options.items()}
         self.limits = replace(self.limits, **changes)
@@ -352,7 +403,8 @@ class Stage:
         failed = bool(outcome.records) and self._writes_fail
         for record in () if failed else outcome.records:
             self.log.append(record)
-            self._lines.append(f"log: {self._describe(record)}")
+            if isinstance(record, GroupRecord | OffsetRecord | MemberAssignmentRecord):
+                self._lines.append(f"log: {self._describe(record)}")
             self.groups.apply(record)
         if failed:
             self._lines.append("the log refuses the write")
@@ -376,6 +428,8 @@ class Stage:
     def _tell(self, name: str, answer: GroupAnswer) -> None:
         if isinstance(answer, JoinAnswer):
             self._learn(name, answer)
+        if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error is ErrorCode.none:
+            self._generations[name] = answer.epoch
         self._lines.append(f"{name} <- {_words(answer)}")
 
     def _learn(self, name: str, answer: JoinAnswer) -> None:
@@ -392,7 +446,9 @@ class Stage:
     def _generation_of(self, name: str, options: dict[str, str]) -> int:
         return int(options.pop("generation", self._generations.get(name, 0)))
 
-    def _describe(self, record: CoordinatorRecord) -> str:
+    def _describe(self, record: GroupRecord | OffsetRecord | MemberAssignmentRecord) -> str:
+        if isinstance(record, MemberAssignmentRecord):
+            return f"{record.member_id} {_assignment_words(record.value)}"
         if not isinstance(record, GroupRecord):
             at = "is forgotten" if record.committed is None else f"at {record.committed.offset}"
             return f"{record.topic}-{record.partition} {at}"
@@ -408,7 +464,11 @@ class Stage:
         """Where the group is now, when that has changed."""
         group = self.groups.find(GROUP)
         shown = "gone"
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            members = " ".join(group.subscriptions) or "nobody"
+            target = f"{group.target_epoch} of {group.epoch}"
+            shown = f"{group.state.value}, assigned for epoch {target}: {members}"
+        elif isinstance(group, Group):
             members = " ".join(
                 f"{one.member_id}{'*' if one.member_id == group.leader else ''}"
                 for one in group.members
@@ -423,6 +483,37 @@ class Stage:
 def _partition(text: str) -> tuple[str, int]:
     topic, number = text.rsplit("-", 1)
     return topic, int(number)
+
+
+def _id_of(topic: str) -> UUID:
+    return UUID(bytes=topic.encode().rjust(16, b"\0"))
+
+
+def _owned(text: str) -> AssignedPartitions:
+    if text == "nothing":
+        return NO_PARTITIONS
+    pairs = map(_partition, text.split(","))
+    return partitions_of((_id_of(topic), number) for topic, number in pairs)
+
+
+def _assigned(partitions: AssignedPartitions, epochs: AssignmentEpochs | None = None) -> str:
+    """With the epochs in which they were assigned, if those are given."""
+    names = sorted(
+        f"{topic_id.bytes.lstrip(bytes(1)).decode()}-{number}"
+        + ("" if epochs is None else f"@{epochs[topic_id][number]}")
+        for topic_id, numbers in partitions.items()
+        for number in numbers
+    )
+    return " ".join(names) or "nothing"
+
+
+def _assignment_words(value: MemberAssignment | None) -> str:
+    if value is None:
+        return "is gone"
+    words = f"is in epoch {value.epoch} with {_assigned(value.assigned, value.assignment_epochs)}"
+    if value.revoking:
+        words += f", and has to revoke {_assigned(value.revoking, value.assignment_epochs)}"
+    return words
 
 
 def _metadata(text: str) -> bytes:
@@ -445,6 +536,9 @@ def _words(answer: GroupAnswer) -> str:
             return text
         case SyncAnswer(error=ErrorCode.none):
             return f"is assigned {answer.assignment.decode() or 'nothing'}"
+        case ConsumerHeartbeatAnswer(error=ErrorCode.none):
+            told = "" if answer.assigned is None else f", is assigned {_assigned(answer.assigned)}"
+            return f"epoch {answer.epoch}{told}"
         case CodeAnswer(error=ErrorCode.none):
             return "fine"
         case LeaveAnswer(error=ErrorCode.none):

@@ -13,6 +13,10 @@ _COMMITS = "moldau.groups.rules.commits"
 _EPOCHS = "moldau.groups.rules.epoch_group"
 _MACHINE = "unit/groups/test_consumer_groups_machine.py"
 _MIXED = "unit/groups/test_protocol_change.py"
+_STORY = (
+    "scenarios/test_group_stories.py::test_the_story_comes_out_as_it_is_written"
+    "[37_a_consumer_group_commits_and_waits_for_its_interval]"
+)
 
 MUTANTS = (
     Mutant(
@@ -150,7 +154,10 @@ MUTANTS = (
                 "(one, epoch) for one in some",
             ),
         ),
-        tests=(f"{_MACHINE}::test_a_member_in_an_older_epoch_commits_in_what_it_has_had_since",),
+        tests=(
+            f"{_MACHINE}::test_a_member_in_an_older_epoch_commits_in_what_it_has_had_since",
+            _STORY,
+        ),
     ),
     Mutant(
         name="an-assignment-does-not-wait-for-its-interval",
@@ -159,6 +166,7 @@ MUTANTS = (
         edits=(Edit(_EPOCHS, "return assigned_ms != 0 and", "return assigned_ms == -1 and"),),
         tests=(
             f"{_MACHINE}::test_an_assignment_is_computed_once_in_the_interval_of_the_group",
+            _STORY,
             "unit/groups/test_share_groups_machine.py"
             "::test_partitions_are_assigned_once_in_the_interval_of_the_group",
             "unit/groups/test_streams_groups_machine.py::test_assignments_are_not_made_too_often",

@@ -41,8 +41,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _DELETED_TOPICS,
-                "if has_creation and committed.commit_timestamp_ms >= live.created_ms:",
-                "if has_creation and topic_id is None:",
+                "committed.commit_timestamp_ms >= live.created_ms",
+                "topic_id is None",
             ),
         ),
         tests=(
@@ -76,8 +76,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _COMMITS,
-                "if present and all(is_deleted(topic, one, image, now_ms) for one in present):",
-                "if present and any(is_deleted(topic, one, image, now_ms) for one in present):",
+                "if present and all(is_deleted(topic, one, image) for one in present):",
+                "if present and any(is_deleted(topic, one, image) for one in present):",
             ),
         ),
         tests=(

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from moldau.cluster.rules.metadata_image import DeletedTopic, MetadataImage, TopicState
-from moldau.groups.rules.deleted_topics import LATE_COMMIT_MS, is_current, is_deleted
+from moldau.groups.rules.deleted_topics import is_current, is_deleted
 from moldau.groups.rules.events import DeleteTopics, ExpireOffsets
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
@@ -59,10 +59,10 @@ def committed(
         (RECREATED, AFTER, PRESENT, True, False),
         (RECREATED, BEFORE, UNKNOWN, False, False),
         (RECREATED, BEFORE, None, False, True),
-        (RECREATED, BETWEEN, None, False, True),
+        (RECREATED, BETWEEN, None, True, False),
         (RECREATED, AFTER, None, True, False),
         (RECREATED_AT_AN_UNKNOWN_TIME, BEFORE, FORMER, False, True),
-        (RECREATED_AT_AN_UNKNOWN_TIME, AFTER, FORMER, True, False),
+        (RECREATED_AT_AN_UNKNOWN_TIME, AFTER, FORMER, False, False),
         (RECREATED_AT_AN_UNKNOWN_TIME, AFTER, UNKNOWN, False, False),
         (OLD, AFTER, FORMER, True, False),
         (OLD, AFTER, PRESENT, True, False),
@@ -73,6 +73,7 @@ def committed(
         (GONE, BEFORE, FORMER, False, True),
         (GONE, BETWEEN, FORMER, False, False),
         (GONE, BEFORE, None, False, True),
+        (GONE, AFTER, None, True, False),
         (GONE, AFTER, PRESENT, True, False),
         (FORGETTING, BEFORE, FORMER, True, False),
         (FORGETTING, BEFORE, None, True, False),
@@ -83,21 +84,15 @@ def test_an_offset_belongs_to_the_topic_of_its_id_or_to_the_one_of_its_time(
 ) -> None:
     one = committed(at_ms, topic_id)
     assert is_current("t", one, image) == current
-    assert is_deleted("t", one, image, NOW_MS) == deleted
+    assert is_deleted("t", one, image) == deleted
 
 
 def test_a_commit_that_names_the_id_of_a_deleted_topic_is_not_for_the_next_one() -> None:
     one = committed(AFTER, FORMER, names_topic_id=True)
     assert not is_current("t", one, RECREATED)
-    assert is_deleted("t", one, RECREATED, NOW_MS)
-    assert is_deleted("t", one, GONE, NOW_MS)
+    assert is_deleted("t", one, RECREATED)
+    assert is_deleted("t", one, GONE)
     assert is_current("t", committed(AFTER, PRESENT, names_topic_id=True), RECREATED)
-
-
-def test_a_late_commit_is_kept_for_a_while_for_a_topic_that_the_image_does_not_have_yet() -> None:
-    late = committed(BETWEEN, FORMER)
-    assert not is_deleted("t", late, GONE, BETWEEN + LATE_COMMIT_MS)
-    assert is_deleted("t", late, GONE, BETWEEN + LATE_COMMIT_MS + 1)
 
 
 def groups_after(*records: CoordinatorRecord) -> Groups:

@@ -247,8 +247,7 @@ def _find_deleted(
 ) -> list[tuple[str, int]]:
     """The partitions in which nothing belongs to a topic that may be there (GRP-10). A tombstone
     deletes everything in a partition, also what is pending."""
-    image, now_ms = turn.image, turn.now_ms
-    is_settled = not group.pending_offsets
+    image, is_settled = turn.image, not group.pending_offsets
     found = []
     for topic, partition in _committed(group):
         if topics is not None and topic not in topics:
@@ -257,7 +256,7 @@ def _find_deleted(
         present = [] if is_settled else group.pending_offsets.of_partition(topic, partition)
         if committed is not None:
             present.append(committed)
-        if present and all(is_deleted(topic, one, image, now_ms) for one in present):
+        if present and all(is_deleted(topic, one, image) for one in present):
             found.append((topic, partition))
     return found
 

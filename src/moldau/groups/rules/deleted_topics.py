@@ -8,50 +8,44 @@ An offset without an id was written by an older broker, or the client set a time
 belongs to a former topic if a topic of the name was deleted after the commit.
 
 An offset is deleted only if the deletion of its topic is known. Until then it is kept and not
-shown: the image may be old, or the topic comes back (DEL-1). Times of commits are the
-coordinator's, those of topics are the store's.
+shown: the image may be old, or the topic comes back (DEL-1). So is an offset that was committed
+after the deletion, while the image has no topic of the name: the next topic may exist already.
+Times of commits are the coordinator's, those of topics are the store's.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.records import CommittedOffset
 from moldau.model.protocol_numbers import NO_TIMESTAMP
-
-LATE_COMMIT_MS: Final = 60_000
-"""An offset that was committed after the deletion of its topic is kept for so long while the image
-has no topic of the name: the next topic may be there, and not in the image yet."""
 
 
 def is_current(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:
     """Whether the offset belongs to the topic of this name, or to one that may come back."""
     live, topic_id = image.topics.get(topic), committed.topic_id
     if live is None:
-        is_known = image.find_deletion_ms(topic, topic_id) is not None
-        return not is_known and not image.was_deleted(topic, topic_id)
+        is_gone = topic_id is None and _is_before_deletion(topic, committed, image)
+        return not is_gone and not image.was_deleted(topic, topic_id)
     if topic_id == live.topic_id:
         return True
     if committed.names_topic_id:
         return False
-    has_creation = live.created_ms != NO_TIMESTAMP
-    if has_creation and committed.commit_timestamp_ms >= live.created_ms:
+    if live.created_ms != NO_TIMESTAMP and committed.commit_timestamp_ms >= live.created_ms:
         return True
-    deleted_ms = image.find_deletion_ms(topic, topic_id)
-    if deleted_ms is None:
-        return topic_id is None
-    return not has_creation and committed.commit_timestamp_ms > deleted_ms
+    return topic_id is None and not _is_before_deletion(topic, committed, image)
 
 
-def is_deleted(topic: str, committed: CommittedOffset, image: MetadataImage, now_ms: int) -> bool:
+def is_deleted(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:
     """Whether the offset goes with its topic."""
     if is_current(topic, committed, image):
         return False
+    live = image.topics.get(topic)
+    has_next = live is not None and live.created_ms != NO_TIMESTAMP
+    if has_next or committed.names_topic_id:
+        return image.find_deletion_ms(topic, committed.topic_id) is not None
+    return _is_before_deletion(topic, committed, image)
+
+
+def _is_before_deletion(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:
     deleted_ms = image.find_deletion_ms(topic, committed.topic_id)
-    if deleted_ms is None:
-        return False
-    if topic in image.topics or committed.names_topic_id:
-        return True
-    committed_ms = committed.commit_timestamp_ms
-    return committed_ms <= deleted_ms or now_ms - committed_ms > LATE_COMMIT_MS
+    return deleted_ms is not None and committed.commit_timestamp_ms <= deleted_ms

@@ -599,4 +599,49 @@ MUTANTS = (
         seeds=Seeds(kinds=("CRASH", "CUT", "PAUSE")),
         is_sample=True,
     ),
+    Mutant(
+        name="a-batch-that-recompression-makes-too-large-is-appended",
+        rule="max.message.bytes",
+        breaks="a batch that the broker recompressed may be larger than max.message.bytes",
+        edits=(
+            Edit(
+                "moldau.replication.incoming_batches",
+                "        check_size(len(batch), limits)\n        return CheckedBatch(batch",
+                "        return CheckedBatch(batch",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partition.py"
+            "::test_a_batch_that_recompression_makes_too_large_is_refused",
+        ),
+    ),
+    Mutant(
+        name="a-worker-unpacks-what-no-transaction-covers",
+        rule="TXP-2",
+        breaks="a transactional batch that a worker unpacked is appended without its transaction",
+        edits=(
+            Edit(
+                _PARTITION,
+                "while the worker was busy\n        if verification != NOT_REQUIRED:\n",
+                "while the worker was busy\n        if False:\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partition.py"
+            "::test_a_transactional_batch_that_a_worker_unpacks_needs_its_transaction",
+        ),
+    ),
+    Mutant(
+        name="a-marker-with-too-few-in-sync",
+        rule="TXP-3",
+        breaks="a marker is appended while fewer than min.insync.replicas are in sync",
+        edits=(
+            Edit(
+                _PARTITION,
+                "        self._require_writable(ALL_IN_SYNC)\n        log, now_ms",
+                "        self._require_writable(1)\n        log, now_ms",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_partition.py::test_a_marker_needs_as_many_in_sync_as_a_record",),
+    ),
 )

@@ -3,13 +3,20 @@
 import pytest
 
 from moldau.errors import (
+    BatchTooLargeError,
+    InvalidTxnStateError,
+    NotEnoughReplicasError,
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
 )
 from moldau.model.protocol_numbers import LATEST_TIMESTAMP
+from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import read_header
+from moldau.records.compression import Codec
+from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.replication.rules.acknowledgement import Acknowledgement
-from replication.replica_bench import CLICKS, Bench, fetch, run_story
+from replication.replica_bench import ALL, CLICKS, Bench, fetch, run_story
 
 
 def test_what_one_replica_alone_appends_is_committed_at_once():
@@ -63,6 +70,58 @@ def test_a_leader_that_ceases_while_a_worker_unpacks_a_batch_appends_nothing(cha
         assert follower.values == []
 
     run_story(story, compression_type="gzip")
+
+
+def test_a_batch_that_recompression_makes_too_large_is_refused():
+    async def story(bench: Bench) -> None:
+        (leader,) = await bench.open(1)
+        bench.elect(1, 0)
+        small = build_batch([(1, None, bytes(100_000), ())], codec=Codec.ZSTD)
+        assert len(small) < 300
+        assert leader.partition.append_as_leader(memoryview(small), 1) is None
+        with pytest.raises(BatchTooLargeError):
+            await leader.partition.append_in_worker(memoryview(small), 1)
+        assert leader.values == []
+
+    run_story(story, compression_type="uncompressed", max_message_bytes="1000")
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_a_transactional_batch_that_a_worker_unpacks_needs_its_transaction(is_confirmed: bool):
+    async def story(bench: Bench) -> None:
+        (leader,) = await bench.open(1)
+        bench.elect(1, 0)
+        batch = build_batch(
+            [(1, None, b"a", ())],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        partition = leader.partition
+        number = partition.begin_verification(read_header(batch), bumps_epochs=False)
+        if not is_confirmed:  # its end came while the worker was busy
+            leader.workers.meanwhile = lambda: partition.end_verification(7, number)
+        append = partition.append_in_worker(memoryview(batch), ALL, number)
+        if is_confirmed:
+            await append
+        else:
+            with pytest.raises(InvalidTxnStateError):
+                await append
+        assert leader.values == ([b"a"] if is_confirmed else [])
+
+    run_story(story, compression_type="gzip")
+
+
+def test_a_marker_needs_as_many_in_sync_as_a_record():
+    async def story(bench: Bench) -> None:
+        leader, _ = await bench.open(1, 2)
+        bench.elect(1, 0, isr=(1,))
+        with pytest.raises(NotEnoughReplicasError):
+            leader.partition.append_marker(EndTransactionMarker(ControlType.COMMIT, 0), 7, 0, 2)
+        assert leader.partition.log.log_end_offset == 0
+
+    run_story(story, min_insync_replicas="2")
 
 
 def test_a_follower_takes_no_records():

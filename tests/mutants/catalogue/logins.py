@@ -176,4 +176,30 @@ MUTANTS = (
             f"{_STORE_TESTS}::test_the_controller_removes_what_has_expired_and_nobody_else_does",
         ),
     ),
+    Mutant(
+        name="a-token-under-the-name-of-another",
+        rule="tokens",
+        breaks="a token in the store proves a login under another id",
+        edits=(
+            Edit(
+                _STORE,
+                "token is None or token.token_id != token_id or",
+                "token is None or",
+            ),
+        ),
+        tests=(f"{_STORE_TESTS}::test_a_token_under_the_name_of_another_lets_nobody_in",),
+    ),
+    Mutant(
+        name="strangers-send-requests-of-any-size",
+        rule="SASL",
+        breaks="sasl.server.max.receive.size does not hold before a login",
+        edits=(
+            Edit(
+                "moldau.broker.sasl_session",
+                "        connection.limit_requests(options().sasl_server_max_receive_size)\n",
+                "",
+            ),
+        ),
+        tests=(f"{_SESSION_TESTS}::test_requests_are_limited_to_the_size_of_a_login_before_it",),
+    ),
 )

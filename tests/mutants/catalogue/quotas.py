@@ -131,4 +131,20 @@ MUTANTS = (
         ),
         tests=(f"{_IN_MEMORY}::test_a_producer_that_waits_follows_a_change_of_its_quota",),
     ),
+    Mutant(
+        name="the-name-of-a-broker-frees-from-quotas",
+        rule="QUO-3",
+        breaks="a client that calls itself a broker has no quota on a listener of clients",
+        edits=(
+            Edit(
+                _CHARGE,
+                "return is_for_brokers(connection.listener_name, own, services.options)",
+                "return True",
+            ),
+        ),
+        tests=(
+            f"{_IN_MEMORY}"
+            "::test_the_name_of_a_broker_frees_from_quotas_on_the_listener_of_brokers_alone",
+        ),
+    ),
 )

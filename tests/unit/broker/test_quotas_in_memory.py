@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kio.index import load_request_schema
 
 from broker.cluster_stage import Cluster, Machine, play
+from broker.handlers.handler_bench import CONNECTION
+from moldau.broker.request_charge import open_charge
 from moldau.errors import ErrorCode
 from moldau.net.port import Channel
 from moldau.quotas.rules.entities import QuotaKind
@@ -27,6 +30,7 @@ from moldau.wire.apis import (
     PRODUCE,
     Api,
 )
+from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit, millis
 
@@ -415,6 +419,18 @@ def test_who_calls_itself_a_broker_and_is_none_has_a_quota() -> None:
         for name in ("broker-7", "broker-", "broker-x"):
             answer = await (await connect(cluster, name)).ask(PRODUCE, 9, **produced(2_000))
             assert millis(answer.throttle_time) > 0
+
+    play(story)
+
+
+def test_the_name_of_a_broker_frees_from_quotas_on_the_listener_of_brokers_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        header = RequestHeader(METADATA.key, 9, 1, "broker-1-fetcher")
+        for listener, is_charged in ((CONNECTION.listener_name, False), ("OUTSIDE", True)):
+            client: Any = SimpleNamespace(**{**vars(CONNECTION), "listener_name": listener})
+            charge = open_charge(header, 100, client, machine.services)
+            assert (charge is not None) is is_charged, listener
 
     play(story)
 

@@ -58,7 +58,7 @@ class _Connection:
     peer_host = "10.0.0.1"
 
     def limit_requests(self, max_bytes: int | None) -> None:
-        pass
+        self.max_bytes = max_bytes
 
     close_reason = ""
 
@@ -340,6 +340,16 @@ def test_a_login_with_a_token_ends_with_it_and_can_be_renewed() -> None:
         login.clock.ahead = LIFETIME_MS / 1000
         assert not login.session.is_unlimited
         assert login.session.judge(METADATA) is FrameVerdict.CLOSE
+
+    asyncio.run(story())
+
+
+def test_requests_are_limited_to_the_size_of_a_login_before_it() -> None:
+    async def story() -> None:
+        login = _Login({"sasl.server.max.receive.size": "1234"})
+        assert login.connection.max_bytes == 1234
+        await login.log_in("PLAIN")
+        assert login.connection.max_bytes is None
 
     asyncio.run(story())
 

@@ -87,6 +87,18 @@ def test_a_login_finds_a_token_while_it_is_good() -> None:
     perform(story)
 
 
+def test_a_token_under_the_name_of_another_lets_nobody_in() -> None:
+    """The password follows from the name: it would prove a token that nobody was given."""
+
+    async def story(stage: Stage) -> None:
+        token = await stage.tokens.create(ALICE, ALICE, (), 1_000)
+        await stage.session.create(f"{TOKENS}/other", encode_token(token))
+        assert await stage.tokens.find("other") is None
+        assert await stage.tokens.find(token.token_id) is not None
+
+    perform(story)
+
+
 def test_renewed_and_expired_by_its_secret() -> None:
     async def story(stage: Stage) -> None:
         token = await stage.tokens.create(ALICE, ALICE, (BOB,), 5_000)

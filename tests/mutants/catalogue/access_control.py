@@ -320,4 +320,20 @@ MUTANTS = (
         ),
         tests=(f"{_RIGHTS}[create_delegation_token for another user]",),
     ),
+    Mutant(
+        name="offsets-of-a-share-group-name-every-topic",
+        rule="ACL-2",
+        breaks="DescribeShareGroupOffsets names topics that the caller may not describe",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.describe_share_group_offsets",
+                "            if may_see(context, AclResourceType.TOPIC, topic.name)\n",
+                "",
+            ),
+        ),
+        tests=(
+            f"{_STORIES}::"
+            "test_offsets_of_a_share_group_are_shown_of_topics_that_the_client_may_describe",
+        ),
+    ),
 )

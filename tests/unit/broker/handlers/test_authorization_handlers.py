@@ -21,6 +21,7 @@ from moldau.broker.handlers import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     find_coordinator,
@@ -32,6 +33,7 @@ from moldau.broker.handlers import (
     metadata,
     offset_commit,
     offset_fetch,
+    share_group_heartbeat,
 )
 from moldau.errors import ErrorCode
 from moldau.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
@@ -765,5 +767,40 @@ def test_a_transaction_is_described_with_the_topics_that_the_client_may_describe
         assert await describe() == {"clicks": (0, 1)}
         await grant(bench, O.DESCRIBE, name="views")
         assert await describe() == {"clicks": (0, 1), "views": (0,)}
+
+    with_broker(story, **WITH_AUTHORIZER)
+
+
+def test_offsets_of_a_share_group_are_shown_of_topics_that_the_client_may_describe() -> None:
+    async def story(bench: HandlerBench) -> None:
+        await bench.call(find_coordinator, key_type=0, coordinator_keys=("g",))
+        await bench.cluster.clock.advance(1.0)
+        values = {"group_id": "g", "member_id": "m", "rack_id": None}
+        epoch = 0
+        for _ in range(50):  # until the share coordinator keeps the states
+            answer = await bench.call(
+                share_group_heartbeat,
+                member_epoch=epoch,
+                subscribed_topic_names=("clicks",),
+                **values,  # type: ignore[arg-type]
+            )
+            assert answer.error_code is ErrorCode.none
+            epoch = answer.member_epoch
+            if answer.assignment is not None and answer.assignment.topic_partitions:
+                break
+            await bench.cluster.clock.advance(0.2)
+        await grant(bench, O.DESCRIBE, T.GROUP, "g")
+
+        async def describe() -> list[str]:
+            answer = await bench.as_user("alice").call(
+                describe_share_group_offsets, groups=[{"group_id": "g", "topics": None}]
+            )
+            (group,) = answer.groups
+            assert group.error_code is ErrorCode.none
+            return [topic.topic_name for topic in group.topics]
+
+        assert await describe() == []
+        await grant(bench, O.DESCRIBE)
+        assert await describe() == ["clicks"]
 
     with_broker(story, **WITH_AUTHORIZER)

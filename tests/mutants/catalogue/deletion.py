@@ -57,6 +57,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-marker-is-dropped-at-the-first-image-without-its-topic",
+        rule="TXN-3",
+        breaks="a transaction is complete although a new topic of the name has no marker of it",
+        edits=(
+            Edit(
+                "moldau.broker.marker_sender",
+                "        if now - since < GONE_SECONDS or not deleted:\n",
+                "        if not deleted:\n",
+            ),
+        ),
+        tests=("unit/broker/test_marker_sender.py::test_a_deleted_topic_gets_no_marker",),
+    ),
+    Mutant(
         name="delete-by-an-older-assignment",
         rule="DEL-1",
         breaks="a state from before a replica came here takes its log away",

@@ -286,6 +286,7 @@ class BrokerServer:
             broker_id=broker_id,
             describe_self=self._describe,
             clock=ports.clock,
+            spawn=self._supervisor.spawn,
             workers=ports.workers,
             current_options=self._options,
             log_store=log_store,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau.clock import finish_within
+from moldau.errors import RequestTimedOutError
 
 if TYPE_CHECKING:
     from moldau.broker.encoded_topics import EncodedTopics
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 _APPLIED_WITHIN_SECONDS: Final = 8.0
 """Less than the ten seconds that the most impatient clients give such a request."""
 
+_LOOK_SECONDS: Final = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Services:
@@ -54,6 +58,7 @@ class Services:
     broker_id: BrokerId
     describe_self: Callable[[], BrokerState]
     clock: Clock
+    spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
     workers: Workers
     current_options: Callable[[], BrokerOptions]
     log_store: LogStore
@@ -122,10 +127,59 @@ class Services:
     def shares(self) -> Shares:
         return self.share_coordination.shares
 
-    async def wait_until_applied(self) -> None:
+    async def change_topics(
+        self, work: Coroutine[Any, Any, None], changed: Iterable[str], timeout_ms: int
+    ) -> None:
+        """Do what a request wants of topics; return when it is usable, or at the request's timeout.
+
+        The work goes on then. It is done when it has ended and every partition of the topics in
+        `changed`, which the work fills, has a living leader. The replicas here are waited for as
+        well, eight seconds at most: the client may use the topics then, and is told to ask again
+        by what is late. With a timeout of zero or less only the work itself is waited for.
+        """
+        task = self.spawn("change of topics", work)
+        seconds = timeout_ms / 1000
+        end = self.clock.monotonic() + seconds
+        try:
+            limit = seconds if seconds > 0 else _APPLIED_WITHIN_SECONDS
+            await finish_within(_wait_for(task), self.clock, limit)
+            if seconds > 0:
+                left = end - self.clock.monotonic()
+                await finish_within(self._wait_until_led(changed), self.clock, left)
+                await self.wait_until_applied(end - self.clock.monotonic())
+        except TimeoutError:
+            return
+
+    async def _wait_until_led(self, names: Iterable[str]) -> None:
+        while not all(map(self.is_led, names)):
+            await self.clock.sleep(_LOOK_SECONDS)
+
+    def is_led(self, name: str) -> bool:
+        """Whether every partition of a topic has a living leader; true where there is no topic."""
+        topic = self.image.topics.get(name)
+        states = () if topic is None else topic.partitions
+        return all(state.leader in self.image.brokers for state in states)
+
+    async def wait_until_applied(self, within_seconds: float = _APPLIED_WITHIN_SECONDS) -> None:
         """Return when the replicas here are what the current image says, so that whoever asked for
         a change can use it at once; or after a while. The change is decided then, and a client that
         is early is told to ask again."""
         applied = self.partitions.wait_until_applied(self.publisher.image.version)
+        limit = min(within_seconds, _APPLIED_WITHIN_SECONDS)
         with suppress(TimeoutError):
-            await finish_within(applied, self.clock, _APPLIED_WITHIN_SECONDS)
+            await finish_within(applied, self.clock, limit)
+
+
+async def _wait_for(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)
+
+
+def late_topics(
+    services: Services, unfinished: Iterable[str], changed: Iterable[str], timeout_ms: int
+) -> dict[str, RequestTimedOutError]:
+    """What those of a request are told that are not as they shall be at its timeout."""
+    unled = (name for name in changed if timeout_ms <= 0 or not services.is_led(name))
+    return {
+        name: RequestTimedOutError(f"{name} is not ready after {timeout_ms} ms; the change goes on")
+        for name in (*unfinished, *unled)
+    }

@@ -42,6 +42,27 @@ _PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
 )
 
 MUTANTS = (
+    # Timeouts of requests
+    Mutant(
+        name="a-change-of-topics-has-no-timeout",
+        rule="request timeout",
+        breaks="a client waits for a change of topics for as long as the store takes",
+        edits=(
+            Edit(
+                "moldau.broker.services",
+                "limit = seconds if seconds > 0 else _APPLIED_WITHIN_SECONDS",
+                "limit = 3600.0",
+            ),
+        ),
+        tests=("unit/broker/test_late_replicas.py",),
+    ),
+    Mutant(
+        name="a-timeout-of-zero-waits",
+        rule="request timeout",
+        breaks="a request that shall only start a change is answered as if it had waited",
+        edits=(Edit("moldau.broker.services", "timeout_ms <= 0 or not", "not"),),
+        tests=("unit/broker/handlers/test_topic_handlers.py",),
+    ),
     # Brokers that are away
     Mutant(
         name="brokers-that-are-away-do-not-count",

@@ -1,6 +1,7 @@
 """CreatePartitions, versions 0 to 3.
 
-Adds partitions to topics; existing records stay where they are.
+Adds partitions to topics; existing records stay where they are. The request's timeout is kept as
+by CreateTopics.
 
 v1 throttle after the answer; v2 flexible; v3 may be throttled.
 """
@@ -14,9 +15,11 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_topic
 from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
+from moldau.broker.services import late_topics
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model.acls import AclOperation
 from moldau.wire.apis import CREATE_PARTITIONS
+from moldau.wire.shape import millis
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3 import CreatePartitionsRequest
@@ -29,14 +32,29 @@ _FIRST_REFUSED = 3
 
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> dict[str, object]:
-    results = [await _grow(topic, request.validate_only, context) for topic in request.topics]
-    await context.services.wait_until_applied()
-    return {"throttle_time": 0, "results": results}
+    answers: dict[str, dict[str, object]] = {}
+    grown: list[str] = []
+
+    async def grow_all() -> None:
+        for topic in request.topics:
+            error = await _grow(topic, request.validate_only, context)
+            if error is None and not request.validate_only:
+                grown.append(topic.name)
+            answers[topic.name] = _answer(topic.name, error)
+
+    timeout_ms = millis(request.timeout)
+    await context.services.change_topics(grow_all(), grown, timeout_ms)
+    names = [topic.name for topic in request.topics]
+    late = late_topics(context.services, set(names) - answers.keys(), grown, timeout_ms)
+    return {
+        "throttle_time": 0,
+        "results": [_answer(name, late[name]) if name in late else answers[name] for name in names],
+    }
 
 
 async def _grow(
     topic: CreatePartitionsTopic, validate_only: bool, context: RequestContext
-) -> dict[str, object]:
+) -> KafkaError | None:
     assignments = None
     if topic.assignments is not None:
         assignments = [row.broker_ids for row in topic.assignments]
@@ -52,8 +70,12 @@ async def _grow(
         error = refused
     if not validate_only:
         audit_change(context, f"Topic:{topic.name}", error)
+    return error
+
+
+def _answer(name: str, error: KafkaError | None) -> dict[str, object]:
     return {
-        "name": topic.name,
+        "name": name,
         "error_code": ErrorCode.none if error is None else error.code,
         "error_message": None if error is None else str(error),
     }

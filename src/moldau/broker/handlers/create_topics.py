@@ -1,6 +1,11 @@
 """CreateTopics, versions 2 to 7.
 
-Makes topics and answers when their partitions can be written to.
+Makes topics and answers when their partitions can be written to, or at the request's timeout.
+
+A topic that is not there by then, or that has a partition without a living leader, is answered with
+REQUEST_TIMED_OUT, and is made all the same. So is every topic of a request with a timeout of zero
+or less, as in Kafka: such a request does not wait. A topic whose leaders are known is answered
+without an error after eight seconds at most, whatever the timeout: its replicas are being opened.
 
 v4 -1 for the default number of partitions and replicas; v5 flexible, answers with the effective
 configs; v6 may be throttled; v7 topic ids.
@@ -26,6 +31,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic, refusal
 from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
+from moldau.broker.services import late_topics
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.describe import describe_topic
@@ -39,6 +45,7 @@ from moldau.errors import (
 from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.model.topic_names import BRANCH_OF
 from moldau.wire.apis import CREATE_TOPICS
+from moldau.wire.shape import millis
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsRequest
@@ -62,16 +69,27 @@ _FIRST_REFUSED = 6
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> dict[str, object]:
     times = Counter(topic.name for topic in request.topics)
-    answers: list[dict[str, object]] = []
-    for topic in request.topics:
-        if times[topic.name] > 1:
-            if not any(answer["name"] == topic.name for answer in answers):
+    answers: dict[str, dict[str, object]] = {}
+    made: list[str] = []
+
+    async def create_all() -> None:
+        for topic in request.topics:
+            if times[topic.name] > 1:
                 repeated = InvalidRequestError(f"topic {topic.name!r} stands in the request twice")
-                answers.append(_refuse(topic.name, repeated))
-            continue
-        answers.append(await _create(topic, request.validate_only, context))
-    await context.services.wait_until_applied()
-    return {"throttle_time": 0, "topics": answers}
+                answers[topic.name] = _refuse(topic.name, repeated)
+                continue
+            answer = await _create(topic, request.validate_only, context)
+            if answer["error_code"] is ErrorCode.none and not request.validate_only:
+                made.append(topic.name)
+            answers[topic.name] = answer
+
+    timeout_ms = millis(request.timeout)
+    await context.services.change_topics(create_all(), made, timeout_ms)
+    late = late_topics(context.services, times.keys() - answers.keys(), made, timeout_ms)
+    return {
+        "throttle_time": 0,
+        "topics": [_refuse(name, late[name]) if name in late else answers[name] for name in times],
+    }
 
 
 async def _create(

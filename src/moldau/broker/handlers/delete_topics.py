@@ -1,6 +1,7 @@
 """DeleteTopics, versions 1 to 6.
 
-Deletes topics by name or by id; the files go after `file.delete.delay.ms`.
+Deletes topics by name or by id; the files go after `file.delete.delay.ms`. The request's timeout is
+kept as by CreateTopics: a deletion that is not decided by then is REQUEST_TIMED_OUT, and goes on.
 
 With an authorizer it takes DELETE of the topic. Who names it by its id and may not DESCRIBE it is
 not told its name.
@@ -21,11 +22,13 @@ from moldau.errors import (
     ErrorCode,
     InvalidRequestError,
     KafkaError,
+    RequestTimedOutError,
     TopicDeletionDisabledError,
     UnknownTopicIdError,
 )
 from moldau.model.acls import AclOperation, AclResourceType
 from moldau.wire.apis import DELETE_TOPICS
+from moldau.wire.shape import millis
 
 if TYPE_CHECKING:
     from kio.schema.delete_topics.v6 import DeleteTopicsRequest
@@ -43,9 +46,24 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> dict[
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in getattr(request, "topic_names", ())]
-    answers = [await _delete(name, topic_id, context) for name, topic_id in wanted]
-    await context.services.wait_until_applied()
-    return {"throttle_time": 0, "responses": answers}
+    answers: list[dict[str, object]] = []
+
+    async def delete_all() -> None:
+        for name, topic_id in wanted:
+            answers.append(await _delete(name, topic_id, context))
+
+    timeout_ms = millis(request.timeout)
+    await context.services.change_topics(delete_all(), (), timeout_ms)
+    late = RequestTimedOutError(f"it is not done after {timeout_ms} ms; the deletion goes on")
+    told = {"error_code": late.code, "error_message": str(late)}
+    rows = [
+        {**row, **told} if timeout_ms <= 0 and row["error_code"] is ErrorCode.none else row
+        for row in answers
+    ]
+    rows += [
+        {"name": name, "topic_id": topic_id, **told} for name, topic_id in wanted[len(answers) :]
+    ]
+    return {"throttle_time": 0, "responses": rows}
 
 
 async def _delete(

@@ -68,7 +68,7 @@ def test_a_topic_that_cannot_be_is_refused_with_a_message(
     row: dict[str, Any], code: ErrorCode
 ) -> None:
     async def story(bench: HandlerBench) -> None:
-        answer = await bench.call(create_topics, topics=[row], timeout=0, validate_only=False)
+        answer = await bench.call(create_topics, topics=[row], timeout=1_000, validate_only=False)
         assert answer.topics[0].error_code is code
         assert answer.topics[0].error_message
         assert "views" not in bench.services.image.topics
@@ -79,7 +79,7 @@ def test_a_topic_that_cannot_be_is_refused_with_a_message(
 def test_a_name_that_stands_in_the_request_twice_is_refused_once() -> None:
     async def story(bench: HandlerBench) -> None:
         rows = [new_topic("views"), new_topic("likes"), new_topic("views")]
-        answer = await bench.call(create_topics, topics=rows, timeout=0, validate_only=False)
+        answer = await bench.call(create_topics, topics=rows, timeout=1_000, validate_only=False)
         assert {row.name: row.error_code for row in answer.topics} == {
             "views": ErrorCode.invalid_request,
             "likes": ErrorCode.none,
@@ -91,7 +91,7 @@ def test_a_name_that_stands_in_the_request_twice_is_refused_once() -> None:
 def test_what_is_only_to_be_validated_is_not_made() -> None:
     async def story(bench: HandlerBench) -> None:
         rows = [new_topic("views")]
-        answer = await bench.call(create_topics, topics=rows, timeout=0, validate_only=True)
+        answer = await bench.call(create_topics, topics=rows, timeout=1_000, validate_only=True)
         assert answer.topics[0].error_code is ErrorCode.none
         assert "views" not in bench.services.image.topics
 
@@ -102,7 +102,7 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
     async def story(bench: HandlerBench) -> None:
         views = await bench.create("views")
         wanted = [wanted_topic("clicks"), wanted_topic(None, views.topic_id)]
-        answer = await bench.call(delete_topics, topics=wanted, timeout=0)
+        answer = await bench.call(delete_topics, topics=wanted, timeout=1_000)
         assert [row.error_code for row in answer.responses] == [ErrorCode.none] * 2
         assert not {"clicks", "views"} & set(bench.services.image.topics)
 
@@ -119,7 +119,7 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
 )
 def test_what_is_not_there_cannot_be_deleted(wanted: dict[str, Any], code: ErrorCode) -> None:
     async def story(bench: HandlerBench) -> None:
-        answer = await bench.call(delete_topics, topics=[wanted], timeout=0)
+        answer = await bench.call(delete_topics, topics=[wanted], timeout=1_000)
         assert answer.responses[0].error_code is code
         assert "clicks" in bench.services.image.topics
 
@@ -140,9 +140,44 @@ def test_a_topic_grows_and_never_shrinks(
 ) -> None:
     async def story(bench: HandlerBench) -> None:
         rows = [{"name": topic, "count": count, "assignments": None}]
-        answer = await bench.call(create_partitions, topics=rows, timeout=0, validate_only=False)
+        answer = await bench.call(
+            create_partitions, topics=rows, timeout=1_000, validate_only=False
+        )
         assert answer.results[0].error_code is code
         assert len(bench.services.image.topics["clicks"].partitions) == partitions
+
+    with_broker(story)
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_without_a_timeout_the_work_is_started_and_answered_at_once(timeout: int) -> None:
+    async def story(bench: HandlerBench) -> None:
+        async def ask(handler: Any, **values: Any) -> Any:
+            return await bench.call(handler, timeout=timeout, **values)
+
+        rows = [new_topic("views"), new_topic("clicks")]
+        answer = await ask(create_topics, topics=rows, validate_only=False)
+        assert [row.error_code for row in answer.topics] == [
+            ErrorCode.request_timed_out,
+            ErrorCode.topic_already_exists,
+        ]
+        assert "views" in bench.services.image.topics
+        answer = await ask(create_topics, topics=[new_topic("likes")], validate_only=True)
+        assert answer.topics[0].error_code is ErrorCode.none
+        grown = [{"name": name, "count": 3, "assignments": None} for name in ("views", "nobody")]
+        answer = await ask(create_partitions, topics=grown, validate_only=False)
+        assert [row.error_code for row in answer.results] == [
+            ErrorCode.request_timed_out,
+            ErrorCode.unknown_topic_or_partition,
+        ]
+        assert len(bench.services.image.topics["views"].partitions) == 3
+        wanted = [wanted_topic("views"), wanted_topic("nobody")]
+        answer = await ask(delete_topics, topics=wanted)
+        assert [row.error_code for row in answer.responses] == [
+            ErrorCode.request_timed_out,
+            ErrorCode.unknown_topic_or_partition,
+        ]
+        assert "views" not in bench.services.image.topics
 
     with_broker(story)
 

@@ -15,6 +15,7 @@ import pytest
 from moldau.cli.main import run
 from moldau.coordination import zookeeper_java
 from moldau.coordination.zookeeper_server import ZookeeperEnsemble, find_mode
+from moldau.processes import require_java
 from moldau.testing.free_ports import take_port
 from support.broker_process import moldau_command
 from support.waiting import PATIENCE_SECONDS, eventually
@@ -69,6 +70,16 @@ def test_servers_do_not_outlive_the_command_that_runs_them(folder: Path) -> None
         assert find_mode(port) == "standalone"
         process.kill()
     eventually(lambda: find_mode(port) is None, "the end of the server")
+
+
+def test_more_is_said_of_an_ensemble_that_starts_with_v(folder: Path) -> None:
+    require_zookeeper()
+    with started(folder, "--port", str(take_port()), "-v") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline(), process.communicate()
+        process.terminate()
+        assert f"moldau: ZooKeeper runs on {require_java('ZooKeeper')}\n" in process.stderr.read()
 
 
 def test_what_runs_already_or_has_no_port_is_refused(

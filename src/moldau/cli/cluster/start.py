@@ -100,6 +100,7 @@ def start(
     from moldau.cli.cluster.local_cluster import open_cluster
     from moldau.cli.cluster.plan import ClusterPlan
     from moldau.cli.connection_options import CONFIG_VARIABLE
+    from moldau.cli.log_lines import warnings_shown
     from moldau.cli.options import parse_pairs
     from moldau.cli.output import note
 
@@ -118,7 +119,8 @@ def start(
     settings = [*_replication_settings(plan), *(to_set or ())]
     if metrics is not None:
         settings.append(f"metrics.listener={metrics}")
-    cluster.start(settings, note)
+    with warnings_shown():
+        cluster.start(settings, note)
     typer.echo(f"listening on {cluster.bootstrap}")
     if cluster.zookeeper_connect:
         typer.echo(f"zookeeper    {cluster.zookeeper_connect}")

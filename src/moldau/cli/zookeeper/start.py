@@ -46,10 +46,12 @@ def start(
 ) -> None:
     """Run ZooKeeper until it is told to stop (Ctrl-C or SIGTERM).
 
-    The server is the real one, from the jars that PySpark brings along; it needs Java 17. Prints
-    one line, `zookeeper listening on HOST:PORT,...`, when all nodes serve: what
-    `moldau start --zookeeper` takes. Nodes talk to each other 1,000 and 2,000 ports higher.
+    The server is the real one, from the jars that PySpark brings along; it needs Java 17 or
+    newer (`-v` says which Java is used). Prints one line, `zookeeper listening on HOST:PORT,...`,
+    when all nodes serve: what `moldau start --zookeeper` takes. Nodes talk to each other 1,000 and
+    2,000 ports higher.
     """
+    from moldau.cli.log_lines import warnings_shown
     from moldau.cli.secure.folder import SecureFolder
     from moldau.coordination.zookeeper_server import (
         NodePorts,
@@ -69,7 +71,8 @@ def start(
     security = None if secure is None else SecureFolder(secure).server_security()
     options = ServerOptions(ends_with_parent=True, security=security)
     ensemble = ZookeeperEnsemble.make(data_dir, ports, options)
-    _serve(ensemble)
+    with warnings_shown():
+        _serve(ensemble)
 
 
 def _serve(ensemble: ZookeeperEnsemble) -> None:

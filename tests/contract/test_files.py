@@ -252,6 +252,14 @@ def test_a_file_exists_once_it_was_made(files: Files, folder: Path) -> None:
     assert not files.exists(folder / "a" / "below a file")
 
 
+def test_a_path_that_cannot_be_looked_at_does_not_count_as_absent(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (loop, loop / "00000000000000000000.log", tmp_path / ("x" * 300)):
+        with pytest.raises(OSError, match=r"symbolic links|too long"):
+            RealFiles().exists(path)
+
+
 def test_a_size_is_read_without_opening(files: Files, folder: Path) -> None:
     put(files, folder / "a", b"12345")
     assert files.size(folder / "a") == 5

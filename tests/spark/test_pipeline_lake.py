@@ -15,6 +15,7 @@ from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.lake_loader import Lake
 from moldau.spark.pipeline.lake_state import LakeState
 from moldau.spark.pipeline.parquet_lake import ParquetLake
+from moldau.spark.pipeline.rules.lake import COMMON_METADATA, batch_entry, decode_entry
 
 QUERY = "11111111-0000-4000-8000-000000000000"
 OTHER = "22222222-0000-4000-8000-000000000000"
@@ -75,6 +76,25 @@ def test_what_is_staged_is_not_seen_and_is_gone_after_the_next_start(tmp_path: P
     assert rows(tmp_path) == list(range(4))
     open_parquet(tmp_path)
     assert not staging.folder.exists()
+
+
+def test_what_cannot_be_looked_at_does_not_count_as_published_or_absent(tmp_path: Path) -> None:
+    lake = open_parquet(tmp_path)
+    load(lake, 0)
+    columns = tmp_path / COMMON_METADATA
+    columns.unlink()
+    columns.symlink_to(columns)
+    with pytest.raises(OSError, match="symbolic links"):
+        load(lake, 1)
+    assert columns.is_symlink()
+    columns.unlink()
+    (journal,) = tmp_path.rglob(batch_entry(0))
+    staged = tmp_path / decode_entry(journal.read_text(), journal.name).moves[0].staged
+    staged.parent.mkdir(parents=True)
+    staged.symlink_to(staged)
+    with pytest.raises(OSError, match="symbolic links"):
+        open_parquet(tmp_path)
+    assert staged.is_symlink()
 
 
 def die_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], None]:

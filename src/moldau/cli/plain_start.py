@@ -10,6 +10,7 @@ what both make of the same words.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 
 from moldau.cli.exit_codes import run_to_the_end
@@ -70,11 +71,12 @@ def _read(name: str, value: str) -> object:
 
     path = Path(value)
     try:
-        if not path.exists():
-            return path if name == DATA_DIR else None
-        is_usual = path.is_file() if name == CONFIG else path.is_dir()
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path if name == DATA_DIR else None
     except (OSError, ValueError):  # not ours to look at, or no path at all
         return None
+    is_usual = stat.S_ISREG(mode) if name == CONFIG else stat.S_ISDIR(mode)
     return path if is_usual and os.access(path, os.R_OK) else None
 
 

@@ -97,7 +97,9 @@ class Files(Protocol):
         """Open for reading and writing; `create` makes the file when it is absent."""
         ...
 
-    def exists(self, path: Path) -> bool: ...
+    def exists(self, path: Path) -> bool:
+        """`OSError` when it cannot be known: what is on a failed disk is not absent."""
+        ...
 
     def size(self, path: Path) -> int:
         """Bytes in a file, without opening it; `FileNotFoundError` when it is absent."""
@@ -278,7 +280,11 @@ class RealFiles:
         return RealFile(os.open(path, flags, 0o644))
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        try:
+            os.stat(path)  # noqa: PTH116 Path.exists hides EIO and EACCES from Python 3.14 on
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, path: Path) -> int:
         return os.stat(path).st_size  # noqa: PTH116 a third of the cost of Path.stat
@@ -311,7 +317,7 @@ class RealFiles:
         import shutil  # brings three compressors, and many brokers delete nothing
 
         folder = path.resolve()
-        while folder.exists():
+        while self.exists(folder):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder)
         if path.is_symlink():

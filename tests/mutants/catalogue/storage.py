@@ -245,6 +245,21 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-file-on-a-failed-disk-is-absent",
+        rule="LOG-6",
+        breaks="a path that cannot be looked at counts as absent",
+        edits=(
+            Edit(
+                "moldau.storage.files",
+                "except (FileNotFoundError, NotADirectoryError):",
+                "except OSError:",
+            ),
+        ),
+        tests=(
+            "contract/test_files.py::test_a_path_that_cannot_be_looked_at_does_not_count_as_absent",
+        ),
+    ),
+    Mutant(
         name="the-marker-of-a-clean-stop-stays",
         rule="LOG-6",
         breaks="the marker of a clean stop vouches for a later crash",

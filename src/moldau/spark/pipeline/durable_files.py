@@ -36,6 +36,16 @@ def find_text(path: Path) -> str | None:
         return None
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path exists; `OSError` when it cannot be known. From Python 3.14 on, `Path.exists`
+    is False then."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def sync_files(paths: Iterable[Path]) -> None:
     """Have the disk take what others wrote."""
     for path in paths:

@@ -17,6 +17,7 @@ from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.durable_files import (
     create_whole,
     find_text,
+    is_there,
     sync_files,
     sync_folder,
     write_whole,
@@ -154,7 +155,7 @@ class LakeState:
             (self.folder / name).unlink(missing_ok=True)
         for move in entry.moves:
             staged, published = self.folder / move.staged, self.folder / move.published
-            if staged.exists():
+            if is_there(staged):
                 published.parent.mkdir(parents=True, exist_ok=True)
                 staged.replace(published)
                 folders.add(published.parent)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from moldau.spark.pipeline.durable_files import is_there
 from moldau.spark.pipeline.lake_state import LakeState, Staging
 from moldau.spark.pipeline.parquet_files import (
     count_rows,
@@ -131,7 +132,7 @@ class ParquetLake:
         new = read_columns(self.state.folder / move.staged)
         for name in partition_values(move.published):
             new = new.append(pa.field(name, pa.string()))
-        kept = read_columns(path) if path.exists() else pa.schema([])
+        kept = read_columns(path) if is_there(path) else pa.schema([])
         grown = pa.unify_schemas([kept, new])
         if grown != kept:
             write_columns(grown, path)

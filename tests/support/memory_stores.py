@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from moldau.clock import Clock
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
-from moldau.workers import InlineWorkers
+from moldau.workers import InlineWorkers, Workers
 
 _open: list[EmbeddedStore] = []
 
 
-async def open_memory_store(clock: Clock) -> EmbeddedStore:
-    store = await EmbeddedStore.open(MEMORY, clock=clock, workers=InlineWorkers())
+async def open_memory_store(clock: Clock, workers: Workers | None = None) -> EmbeddedStore:
+    store = await EmbeddedStore.open(MEMORY, clock=clock, workers=workers or InlineWorkers())
     _open.append(store)
     return store
 

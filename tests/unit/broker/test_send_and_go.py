@@ -22,13 +22,13 @@ import moldau
 import moldau.testing
 from moldau.broker.server import BrokerServer
 from moldau.client.admin_values import NewTopic
-from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers
+from support.memory_stores import open_memory_store
 from support.waiting import eventually
 from support.wire_client import WireClient
 
@@ -229,9 +229,7 @@ class PatientStoreWorld(World):
     @contextlib.asynccontextmanager
     async def coordination(self, folder: Path):  # type: ignore[no-untyped-def]
         if self.store is None:
-            self.store = await EmbeddedStore.open(
-                MEMORY, clock=self.clock, workers=self.store_workers
-            )
+            self.store = await open_memory_store(self.clock, self.store_workers)
         session = self.store.session()
         yield session
         await session.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
@@ -48,7 +49,11 @@ def test_no_connection_is_used_that_was_made_while_the_session_ended(
 
     def shake_hands() -> None:
         accepted, _ = listener.accept()
-        with served.wrap_socket(accepted, server_side=True) as secured:
+        # The client closes without reading the session tickets of TLS 1.3: a reset, at times.
+        with (
+            contextlib.suppress(ConnectionError),
+            served.wrap_socket(accepted, server_side=True) as secured,
+        ):
             secured.recv(1)
 
     def new_context() -> ssl.SSLContext:

@@ -130,7 +130,11 @@ class FetchPlan:
 
     def _choose_broker(self, state: AssignedPartition) -> int | None:
         """Whom to ask: a near replica while that is known, else the leader."""
-        cluster = self._turn.cluster
+        cluster, index = self._turn.cluster, state.partition.partition
+        topic = cluster.topics.get(state.partition.topic)
+        if topic is None or index >= len(topic.partitions):
+            self.wants_metadata = True  # the topic is missing: no request can name the partition
+            return None
         if state.preferred_replica is not None:
             if (
                 self._turn.now < state.preferred_until
@@ -138,11 +142,9 @@ class FetchPlan:
             ):
                 return state.preferred_replica
             state.preferred_replica = None
-        topic = cluster.topics.get(state.partition.topic)
-        if topic is not None and state.partition.partition < len(topic.partitions):
-            leader_id = topic.partitions[state.partition.partition].leader_id
-            if leader_id in cluster.brokers:
-                return leader_id
+        leader_id = topic.partitions[index].leader_id
+        if leader_id in cluster.brokers:
+            return leader_id
         self.wants_metadata = True
         return None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from client.rules.consumer_story import ONE, TWO, ZERO, Story, answer, batch, describe_cluster
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_instructions import Fetch, TimerKind, Validate
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.look_ups import LeaderEpochEnd
@@ -16,6 +18,7 @@ from moldau.errors import (
     LogTruncatedError,
     NoOffsetError,
 )
+from moldau.wire.fetch_exchange import AnsweredTopic
 
 
 def assigned(*leaders: int, begin_at: int | None = None, **options: Any) -> Story:
@@ -68,6 +71,27 @@ def test_what_was_fetched_for_another_position_does_not_count() -> None:
     story.answer_fetch(fetch, p0=batch(0, 2))
     assert story.poll() == []
     assert offsets_of(story.take_one(Fetch)) == {0: 40}
+
+
+@pytest.mark.parametrize("topics", [{}, {"t": TopicMetadata(name="t", partitions=())}])
+def test_a_near_replica_is_not_asked_while_its_topic_is_missing(
+    topics: dict[str, TopicMetadata],
+) -> None:
+    story = assigned(1)
+    told = answer({"p0": 0})
+    (row,) = told.topics[0].partitions
+    elsewhere = AnsweredTopic("t", None, [row._replace(preferred_read_replica=2)])
+    fetch = story.take_one(Fetch)
+    story.happen(lambda machine: machine.fetched(fetch, told._replace(topics=[elsewhere])))
+    fetch = story.take_one(Fetch)
+    assert fetch.broker_id == 2
+    whole, story.cluster = story.cluster, replace(story.cluster, topics=topics)
+    story.answer_fetch(fetch, p0=0)
+    assert not story.take(Fetch)
+    story.cluster = whole
+    story.fire(TimerKind.METADATA_PAUSE)
+    story.refresh()
+    assert story.take_one(Fetch).broker_id == 2
 
 
 def test_a_paused_partition_is_not_fetched_and_what_came_of_it_waits() -> None:

@@ -30,6 +30,8 @@ class Seeds:
     """Whether there are any, in each of them."""
     shares: bool = False
     """Whether there is a share group, in each of them."""
+    operations: tuple[str, ...] = ()
+    """Names of families of operations that each of them has; the seed's own without."""
     by: tuple[str, ...] = ()
     """The invariants, or exceptions, of which one has to be reported; any without."""
 

@@ -54,9 +54,12 @@ class Trial:
 
 
 def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -> None:
+    from moldau.testing.cluster_accidents import ABSENCES
+    from moldau.testing.cluster_operations import FAMILIES
     from moldau.testing.fault_plan import FaultKind
     from moldau.testing.simulated_cluster import SimulatedCluster
 
+    families = {family.name: family for family in (ABSENCES, *FAMILIES)}
     stories = importlib.import_module("mutants.stories")
     gc.collect()
     gc.freeze()
@@ -69,6 +72,7 @@ def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -
             kinds=[FaultKind[name] for name in seeds.kinds] or None,
             transactions=seeds.transactions,
             shares=seeds.shares,
+            operations=[families[name] for name in seeds.operations] or None,
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)
         trial.tried += 1

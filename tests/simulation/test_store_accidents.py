@@ -1,6 +1,8 @@
 """Topics deleted and made again, a store that people damage, and one that is set back.
 
 Brokers crash, pause, stop and are cut off meanwhile. What was acknowledged is kept (DEL-1, DEL-2).
+A transaction whose commit was confirmed becomes readable as a whole (TXN-4), and a share group
+delivers what is left, and nothing that is done (SHR-8, SHR-9).
 """
 
 from __future__ import annotations
@@ -8,24 +10,10 @@ from __future__ import annotations
 import pytest
 
 from moldau.testing import SimulatedCluster
+from moldau.testing.campaign import is_store_seed, run_seed
 from moldau.testing.cluster_accidents import ACCIDENTS, REMOVALS
 from moldau.testing.cluster_topics import TOPICS
-from moldau.testing.fault_plan import FaultKind
-
-HARMLESS = [
-    kind
-    for kind in FaultKind
-    if kind
-    not in (
-        FaultKind.POWER_LOSS,
-        FaultKind.EMPTY_DISK,
-        FaultKind.UNMOUNT,
-        FaultKind.FAIL_WRITE,
-        FaultKind.FAIL_SYNC,
-        FaultKind.LOSE_FILES,
-    )
-]
-"""No disk loses anything by them."""
+from moldau.testing.fault_plan import HARMLESS, FaultKind
 
 RUNNING = [
     kind
@@ -84,3 +72,21 @@ async def set_back(cluster: SimulatedCluster) -> None:
 def test_a_store_that_was_set_back_costs_no_record(first: int) -> None:
     for seed in range(first, first + 5):
         SimulatedCluster(seed=seed, operations=[]).run(set_back).require_success()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_store_that_was_set_back_costs_no_transaction_and_no_delivery(seed: int) -> None:
+    cluster = SimulatedCluster(seed=seed, operations=[], transactions=True, shares=True)
+    outcome = cluster.run(set_back)
+    outcome.require_success()
+    assert outcome.transactions > 0
+    assert outcome.shared > 0
+
+
+def test_some_seeds_of_a_campaign_have_absent_topics_transactions_and_share_groups() -> None:
+    seed = next(filter(is_store_seed, range(1, 100)))
+    outcome = run_seed(seed)
+    outcome.require_success()
+    assert any("absences" in planned for planned in outcome.schedule)
+    assert outcome.transactions > 0
+    assert outcome.shared > 0

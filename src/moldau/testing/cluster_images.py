@@ -71,6 +71,8 @@ class ClusterImages:
         if after is None:
             self._topics.pop(name, None)
             return
+        if not after.node.data.endswith(b"}"):
+            return  # somebody damaged it
         fields = json.loads(after.node.data)
         topic_id = fields.get("topic_id")
         topic = self._topics.get(name)

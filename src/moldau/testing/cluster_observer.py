@@ -165,6 +165,9 @@ class ClusterObserver:
         if data is None:
             self._forget_topic(topic)
             return
+        if not data.endswith(b"}"):
+            self._log.note(f"{topic}: its assignment makes no sense")
+            return
         fields = json.loads(data)
         self._ids[topic] = fields.get("topic_id", "")
         on_their_way = {*fields.get("adding_replicas", ()), *fields.get("removing_replicas", ())}

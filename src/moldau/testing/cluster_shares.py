@@ -18,7 +18,7 @@ from typing import Final
 
 from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
-from moldau.errors import ClientError, KafkaError
+from moldau.errors import ClientError, KafkaError, NotLeaderError
 from moldau.model import TopicPartition
 from moldau.model.acknowledge_types import AcknowledgeType
 from moldau.model.topic_names import SHARE_GROUP_STATE_TOPIC
@@ -232,6 +232,7 @@ class _ShareLogs:
         self._observer = observer
         self._history = history
         self._told = told
+        self._keep = workload.world.story.kept.append
         # The last one that was loaded, and how many there were. What lived must not outlive a run.
         self._loaded: dict[TopicPartition, tuple[weakref.ref[SharePartition], int]] = {}
 
@@ -239,7 +240,15 @@ class _ShareLogs:
         known = self._loaded.get(partition)
         if known is not None and known[0]() is found:
             return known[1]
+        former = None if known is None else known[0]()
+        if former is not None and _was_thrown_away(former, found):
+            self._history.report(
+                "SHR-11",
+                f"{self._told.group} has records of {partition}, and its leader reads the state "
+                f"again in the same epoch {found.leader_epoch}",
+            )
         loads = 1 if known is None else known[1] + 1
+        self._keep(found)
         self._loaded[partition] = weakref.ref(found), loads
         return loads
 
@@ -316,6 +325,19 @@ class _ShareLogs:
                         "SHS-5",
                         f"{machine.host} knows {known} of {key}; its log says {logged.find(key)}",
                     )
+
+
+def _was_thrown_away(former: SharePartition, found: SharePartition) -> bool:
+    """Whether members had records of the former one, and nothing but a lost session ended it: its
+    replica leads in the same epoch, and the share coordinator has refused nothing."""
+    in_flight = former.in_flight
+    return (
+        former.partition is found.partition
+        and former.leader_epoch == found.leader_epoch
+        and type(former.failure) is NotLeaderError
+        and in_flight is not None
+        and any(not (run.lot.is_available or run.lot.is_final) for run in in_flight.runs)
+    )
 
 
 async def _set_config(

@@ -41,6 +41,21 @@ class FaultKind(Enum):
     LOSE_FILES = "lost files"  # somebody removes or cuts files of a log while its broker is stopped
 
 
+HARMLESS: Final = tuple(
+    kind
+    for kind in FaultKind
+    if kind
+    not in (
+        FaultKind.POWER_LOSS,
+        FaultKind.EMPTY_DISK,
+        FaultKind.UNMOUNT,
+        FaultKind.FAIL_WRITE,
+        FaultKind.FAIL_SYNC,
+        FaultKind.LOSE_FILES,
+    )
+)
+"""No disk loses anything by them."""
+
 _WEIGHTS: Final = {
     FaultKind.CRASH: 10,
     FaultKind.CRASH_CONTROLLER: 5,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -65,7 +66,7 @@ def _read_log(files: MemoryFiles, place: Path) -> list[StoredBatch]:
         if is_swap or (name.endswith(_LOG_SUFFIX) and int(name[:_DIGITS]) >= swap_end):
             if name + _SWAP_SUFFIX in names:
                 continue  # compaction is about to put another in its place
-            found = list(_walk(files.peek(place / name) or b""))
+            found = _walk(files.peek(place / name) or b"")
             if is_swap and found:
                 swap_end = found[-1].end_offset
             if batches and found and found[0].base_offset < batches[-1].end_offset:
@@ -84,7 +85,13 @@ def find_log_end(files: MemoryFiles, folder: Path, partition: TopicPartition) ->
     return max(starts, default=0)
 
 
-def _walk(data: bytes) -> Iterator[StoredBatch]:
+@lru_cache(maxsize=512)
+def _walk(data: bytes) -> tuple[StoredBatch, ...]:
+    """Replicas have the same bytes, and segments that are full stay as they are."""
+    return tuple(_batches_of(data))
+
+
+def _batches_of(data: bytes) -> Iterator[StoredBatch]:
     position = 0
     while position + HEADER_BYTES <= len(data):
         header = read_header(data, position)

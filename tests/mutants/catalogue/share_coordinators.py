@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, Seeds
 
 _STATES = "moldau.shares.rules.state_machine"
 _BATCHES = "moldau.shares.rules.state_batches"
@@ -37,6 +37,20 @@ MUTANTS = (
             f"{_COORDINATION}::"
             "test_the_states_of_a_topic_that_is_only_missing_from_the_metadata_are_kept",
         ),
+        seeds=Seeds(
+            count=25,
+            kinds=("PAUSE", "CUT", "EXPIRE", "CRASH"),
+            operations=("absences",),
+            transactions=True,
+            shares=True,
+            by=(
+                "SHR-2",
+                "SHR-3",
+                "SHR-8",
+                "SHR-9",
+                "SHS-5",
+            ),
+        ),
     ),
     Mutant(
         name="a-share-group-forgets-a-missing-topic",
@@ -52,6 +66,20 @@ MUTANTS = (
         tests=(
             "unit/groups/test_share_groups_machine.py::"
             "test_a_topic_that_is_missing_when_another_one_is_deleted_is_not_forgotten",
+        ),
+        seeds=Seeds(
+            count=25,
+            kinds=("PAUSE", "CUT", "EXPIRE", "CRASH"),
+            operations=("absences", "topics"),
+            transactions=True,
+            shares=True,
+            by=(
+                "SHR-2",
+                "SHR-3",
+                "SHR-8",
+                "SHR-9",
+                "SHS-5",
+            ),
         ),
     ),
     Mutant(

@@ -248,6 +248,14 @@ MUTANTS = (
             f"{_SHELL}::test_a_leader_that_has_a_new_session_in_the_same_epoch_knows_what_members_have",
             f"{_HANDLERS}::test_an_acknowledgement_counts_while_the_leader_has_no_session_with_the_store",
         ),
+        seeds=Seeds(
+            count=25,
+            kinds=("PAUSE", "CUT", "EXPIRE", "CRASH"),
+            operations=("absences",),
+            transactions=True,
+            shares=True,
+            by=("SHR-11",),
+        ),
     ),
     Mutant(
         name="a-share-partition-outlives-its-log",

@@ -11,8 +11,10 @@ from random import Random
 from typing import Final
 
 from moldau.model import TopicPartition
+from moldau.testing.cluster_accidents import vanish
 from moldau.testing.cluster_moves import reassign
 from moldau.testing.cluster_power import lose_all_power
+from moldau.testing.cluster_transactions import SINKS
 from moldau.testing.fault_plan import FaultKind, PlannedFault
 from moldau.testing.replica_logs import read_log
 from moldau.testing.simulated_clients import Committer
@@ -305,3 +307,23 @@ async def _look_all_the_time(cluster: SimulatedCluster, looker: Committer) -> No
     while not looker.is_stopping:
         await looker.look_at_last()
         await cluster.sleep(0.02)
+
+
+async def a_topic_vanishes_under_open_transactions(cluster: SimulatedCluster) -> None:
+    """Its nodes are back when markers have waited for longer than for a deleted topic."""
+    await cluster.begin()
+    await cluster.sleep(2.0)
+    operator = Operator("absence", cluster, Random(cluster.seed))
+    sink = SINKS[0]
+
+    def is_open() -> bool:
+        leaders = {each.topic_partition: each for _, each in cluster.workload.leaders()}
+        found = leaders.get(sink)
+        return found is not None and found.last_stable_offset < found.log.log_end_offset
+
+    for _ in range(2):
+        await until(cluster, 5.0, is_open)
+        await vanish(operator, sink.topic, seconds=(12.0, 14.0))
+        await cluster.sleep(2.0)
+    await cluster.heal()
+    await cluster.finish()

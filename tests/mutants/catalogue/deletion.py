@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, Seeds
 
 _FATE = "moldau.replication.rules.replica_fate"
 _DEPARTURE = "moldau.cluster.rules.departure"
@@ -50,10 +50,21 @@ MUTANTS = (
                 "return image.was_deleted(one.topic, topic_id)",
                 "return True",
             ),
+            Edit(
+                "moldau.broker.marker_sender",
+                "return image.has_deletion_of(one.topic) and one.topic not in image.unreadable",
+                "return True",
+            ),
         ),
         tests=(
             "unit/broker/test_marker_sender.py::"
             "test_a_marker_waits_for_a_topic_that_is_missing_however_long",
+        ),
+        seeds=Seeds(
+            count=8,
+            story="a_topic_vanishes_under_open_transactions",
+            transactions=True,
+            by=("TXN-4",),
         ),
     ),
     Mutant(

@@ -280,6 +280,12 @@ class SimulatedCluster:
     async def sleep(self, seconds: float) -> None:
         await self.world.clock.sleep(seconds)
 
+    def pass_days(self, days: float) -> None:
+        """Let days pass by the wall clocks of all machines and clients at once. What expires by
+        them expires with the next round of its task; sessions and members do not notice."""
+        self.world.log.note(f"{days:g} days pass")
+        self.world.loop.pass_by_wall_clock(int(days * 86_400_000))
+
     # The parts of a story
 
     async def begin(self) -> None:

@@ -133,6 +133,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._is_closed = False
         self._is_running = False
         self.failures: list[str] = []  # what nobody caught
+        self.wall_ms_ahead = 0  # of all clocks: so much has passed on top of the loop's time
 
     # Running
 
@@ -194,6 +195,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def make_ready(self, handles: deque[_Handle]) -> None:
         self._ready.extend(handles)
+
+    def pass_by_wall_clock(self, milliseconds: int) -> None:
+        """Let time pass for the wall clocks of all processes at once. Timers and what is measured
+        with monotonic clocks do not notice: a month costs nothing."""
+        self.wall_ms_ahead += milliseconds
 
     def register(self, process: SimulatedProcess) -> None:
         self._processes.append(process)
@@ -305,7 +311,8 @@ class ProcessClock:
         self.start_ms = start_ms  # may be changed while it runs: wall clocks jump
 
     def now_ms(self) -> int:
-        return self.start_ms + int(self._loop.time() * self._rate * 1000)
+        since_start_ms = int(self._loop.time() * self._rate * 1000)
+        return self.start_ms + self._loop.wall_ms_ahead + since_start_ms
 
     def monotonic(self) -> float:
         return self._monotonic_start + self._loop.time() * self._rate

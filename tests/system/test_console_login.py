@@ -79,7 +79,8 @@ def post(url: str, **headers: str) -> int:
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def test_a_user_sees_what_the_cluster_lets_that_user_see(

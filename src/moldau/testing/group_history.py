@@ -27,6 +27,8 @@ class _Generation:
 class GroupHistory:
     """Of one group. `report(rule, text)` hears of what must not be."""
 
+    _late_commits = "GRP-6"  # the rule that a late commit breaks
+
     def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
         self.name = name
         self.newest_generation = -1  # in which somebody owns something
@@ -80,7 +82,7 @@ class GroupHistory:
         """A commit was answered with a success; which generation was known when it was sent?"""
         if newest_when_sent > generation:
             self._report(
-                "GRP-6",
+                self._late_commits,
                 f"{self.name} took position {position} in {partition} from generation {generation} "
                 f"after generation {newest_when_sent} had begun",
             )
@@ -123,6 +125,8 @@ class ConsumerGroupHistory(GroupHistory):
     """Of a group of the consumer protocol (KIP-848). Its members have epochs of their own, in which
     they may be given more. They commit in an older one in partitions that they still have, so a
     commit is measured by what others have owned (CGR-5)."""
+
+    _late_commits = "CGR-5"
 
     def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
         super().__init__(name, report)

@@ -73,7 +73,7 @@ def test_a_late_commit_is_noticed_when_another_member_has_owned_the_partition_si
     group.accept_commit(1, group.newest_of("a", FIRST), FIRST, 6)
     assert not reported
     group.accept_commit(1, group.newest_of("a", SECOND), SECOND, 6)
-    assert reported == ["GRP-6"]
+    assert reported == ["CGR-5"]
 
 
 def test_two_owners_in_one_epoch_of_the_consumer_protocol_are_noticed() -> None:

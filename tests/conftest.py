@@ -27,8 +27,32 @@ settings.register_profile(
 settings.load_profile("moldau")
 settings.register_profile("quick", settings.get_profile("moldau"), max_examples=20)  # make check
 
+OPTIONAL_TESTS = {
+    "matrix": "the tests of all combinations instead of a selection",
+    "soak": "the tests that run for a configured time",
+}
+"""Markers, each with an option of its name. Without the option these tests are deselected."""
+
 _FIGURE = "figure"
 _CLIENT_THREADS = ClientThreads()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    for name, described in OPTIONAL_TESTS.items():
+        parser.addoption(f"--{name}", action="store_true", help=f"also run {described}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, described in OPTIONAL_TESTS.items():
+        config.addinivalue_line("markers", f"{name}: {described}; run only with --{name}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    absent = {name for name in OPTIONAL_TESTS if not config.getoption(name)}
+    left = {item for item in items if any(mark.name in absent for mark in item.iter_markers())}
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from moldau.processes import NoJavaError, require_java
 from support import left_out
 from support.client_threads import ClientThreads
 from support.ctrl_c import ctrl_c_heard
+from support.dealing import deal, workers_for
 from support.memory_stores import close_memory_stores
 
 # No deadline, and no complaint about slow drawing: a busy machine is no failure. In CI the examples
@@ -47,12 +48,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {described}; run only with --{name}")
 
 
+@pytest.hookimpl(trylast=True)  # the folders' own conftest files have set their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     absent = {name for name in OPTIONAL_TESTS if not config.getoption(name)}
     left = {item for item in items if any(mark.name in absent for mark in item.iter_markers())}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        order = deal([item.nodeid for item in items], worker["workercount"])
+        items[:] = [items[index] for index in order]
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return workers_for(len(os.sched_getaffinity(0)), memory)
 
 
 @pytest.fixture(autouse=True)

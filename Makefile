@@ -63,6 +63,7 @@ spark-versions: $(patsubst %,$(VENV)-spark-%/.ready,$(VERSIONS)) ## The Spark so
 	set -e; for version in $(VERSIONS); do $(VENV)-spark-$$version/bin/python -m pytest -n 0 $(SPARK_TESTS); done
 
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
+	@PYTHONPATH=tests $(BIN)/python -m support.kafka_jars
 	$(BIN)/python $(RUN_TESTS) -n $(JOBS) --dist worksteal
 
 extras: | $(BIN)/python ## The built wheel with each extra alone, and the README as a script, in clean environments

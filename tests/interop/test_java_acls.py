@@ -18,9 +18,9 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path() -> str:
     try:
-        return require_class_path(tmp_path_factory.mktemp("acl-tool"))
+        return require_class_path()
     except JarsUnavailableError as error:
         pytest.skip(str(error))
 

@@ -13,9 +13,9 @@ from support.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path() -> str:
     try:
-        return require_class_path(tmp_path_factory.mktemp("jars"))
+        return require_class_path()
     except JarsUnavailableError as error:
         pytest.skip(str(error))
 

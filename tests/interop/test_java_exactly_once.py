@@ -28,7 +28,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Kafka's jars and the programs, or a skip with the reason."""
     folder = tmp_path_factory.mktemp("java")
     try:
-        jars = require_class_path(folder)
+        jars = require_class_path()
     except JarsUnavailableError as error:
         pytest.skip(str(error))
     sources = [str(JAVA / f"{name}.java") for name in PROGRAMS.values()]

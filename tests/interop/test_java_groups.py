@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from bench.spark_connector import ConnectorUnavailableError, require_jars
 
 from support.broker_process import BrokerProcess, running_broker
+from support.kafka_jars import NEWEST, JarsUnavailableError, require_class_path
 from support.mixed_group_story import Story, check
 
 SOURCE = Path(__file__).parent / "java" / "GroupMember.java"
-ARTIFACTS = [["org.apache.kafka:kafka-clients:4.3.0"], ["org.slf4j:slf4j-api:1.7.36"]]
 CLIENTS = ("java-classic", "java-consumer", "java-range", "java-pattern", "java-static")
 BROKER_SETTINGS = {
     "group.min.session.timeout.ms": "1000",
@@ -32,11 +31,11 @@ def java_members(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Seque
     if java is None or compiler is None:
         pytest.skip("there is no Java (java and javac) to run Kafka's own consumer with")
     try:
-        jars = require_jars(ARTIFACTS)
-    except ConnectorUnavailableError as error:
+        jars = require_class_path(NEWEST)
+    except JarsUnavailableError as error:
         pytest.skip(str(error))
     classes = tmp_path_factory.mktemp("java")
-    path = ":".join(map(str, (*jars, classes)))
+    path = f"{classes}:{jars}"
     subprocess.run([compiler, "-cp", path, "-d", str(classes), str(SOURCE)], check=True)
     frugal = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     command = (java, *frugal, "-cp", path, "GroupMember")

@@ -19,9 +19,9 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path() -> str:
     try:
-        return require_class_path(tmp_path_factory.mktemp("reassign-tool"))
+        return require_class_path()
     except JarsUnavailableError as error:
         pytest.skip(str(error))
 

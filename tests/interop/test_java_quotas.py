@@ -18,9 +18,9 @@ _SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path() -> str:
     try:
-        return require_class_path(tmp_path_factory.mktemp("kafka-core"), CORE)
+        return require_class_path(CORE)
     except JarsUnavailableError as error:
         pytest.skip(str(error))
 

@@ -29,7 +29,7 @@ _SECONDS = 400
 def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("java")
     try:
-        path = require_class_path(folder)
+        path = require_class_path()
     except JarsUnavailableError as error:
         pytest.skip(str(error))
     subprocess.run(["javac", "-cp", path, "-d", str(folder), str(SOURCE)], check=True)

@@ -10,28 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from bench.spark_connector import ConnectorUnavailableError, require_jars
 
 from moldau.testing.running_broker import RunningBroker, broker
+from support.kafka_jars import NEWEST, JarsUnavailableError, require_class_path
 from support.share_members import ShareMember
 from support.topics import Topics
 
-ARTIFACTS = [
-    ["org.apache.kafka:kafka-tools:4.3.0"],
-    ["org.apache.kafka:kafka-clients:4.3.0"],
-    ["org.apache.kafka:kafka-server-common:4.3.0"],
-    ["org.apache.kafka:kafka-share-coordinator:4.3.0"],
-    ["org.apache.kafka:kafka-group-coordinator:4.3.0"],
-    ["org.apache.kafka:kafka-coordinator-common:4.3.0"],
-    ["org.apache.kafka:kafka-tools-api:4.3.0"],
-    ["net.sf.jopt-simple:jopt-simple:5.0.4"],
-    ["com.fasterxml.jackson.core:jackson-core:2.21.2"],
-    ["com.fasterxml.jackson.core:jackson-databind:2.21.2"],
-    ["com.fasterxml.jackson.core:jackson-annotations:2.21"],
-    ["com.fasterxml.jackson.datatype:jackson-datatype-jdk8:2.21.2"],
-    ["com.fasterxml.jackson.dataformat:jackson-dataformat-csv:2.21.2"],
-    ["org.slf4j:slf4j-api:1.7.36"],
-]
 TOOLS = "org.apache.kafka.tools.consumer"
 COMMAND = f"{TOOLS}.group.ShareGroupCommand"
 PATIENCE_SECONDS = 180
@@ -47,15 +31,14 @@ def java() -> Java:
     if command is None:
         pytest.skip("there is no Java to run Kafka's own tools with")
     try:
-        jars = require_jars(ARTIFACTS)
-    except ConnectorUnavailableError as error:
+        jars = require_class_path(NEWEST)
+    except JarsUnavailableError as error:
         pytest.skip(str(error))
     frugal = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    path = ":".join(map(str, jars))
 
     def run(name: str, *arguments: str) -> str:
         done = subprocess.run(
-            [command, *frugal, "-cp", path, name, *arguments],
+            [command, *frugal, "-cp", jars, name, *arguments],
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from bench.spark_connector import ConnectorUnavailableError, require_jars
 
 from support.broker_process import BrokerProcess, running_broker
 from support.cluster_processes import cluster_processes
+from support.kafka_jars import NEWEST, JarsUnavailableError, require_class_path
 from support.share_story import ShareStory
 from support.topics import Topics
 from support.waiting import eventually
@@ -22,7 +22,6 @@ from support.zookeeper import Zookeeper, zookeeper_ensemble
 __all__ = ["zookeeper_ensemble"]
 
 SOURCE = Path(__file__).parent / "java" / "ShareTaker.java"
-ARTIFACTS = [["org.apache.kafka:kafka-clients:4.3.0"], ["org.slf4j:slf4j-api:1.7.36"]]
 BROKER_SETTINGS = {
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.min.heartbeat.interval.ms": "100",
@@ -39,11 +38,11 @@ def takers(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
     if java is None or compiler is None:
         pytest.skip("there is no Java (java and javac) to run Kafka's own share consumer with")
     try:
-        jars = require_jars(ARTIFACTS)
-    except ConnectorUnavailableError as error:
+        jars = require_class_path(NEWEST)
+    except JarsUnavailableError as error:
         pytest.skip(str(error))
     classes = tmp_path_factory.mktemp("java")
-    path = ":".join(map(str, (*jars, classes)))
+    path = f"{classes}:{jars}"
     subprocess.run([compiler, "-cp", path, "-d", str(classes), str(SOURCE)], check=True)
     frugal = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     return (java, *frugal, "-cp", path, "ShareTaker")

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau.testing.running_broker import RunningBroker, broker
-from support.kafka_jars import STREAMS, JarsUnavailableError, require_class_path
+from support.kafka_jars import NEWEST, JarsUnavailableError, require_class_path
 from support.topics import Topics
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -42,7 +42,7 @@ def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Kafka's jars and the program of this folder, or a skip with the reason."""
     folder = tmp_path_factory.mktemp("streams")
     try:
-        jars = require_class_path(folder, STREAMS)
+        jars = require_class_path(NEWEST)
     except JarsUnavailableError as error:
         pytest.skip(str(error))
     source = str(JAVA / "WordCount.java")

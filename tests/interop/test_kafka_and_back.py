@@ -15,14 +15,16 @@ from moldau.client.admin_values import ConfigResource
 from moldau.errors import MoldauError
 from moldau.testing.free_ports import take_port
 from support.broker_process import broker_process
-from support.kafka_jars import CORE, Dependencies, JarsUnavailableError, require_class_path
+from support.kafka_jars import (
+    CORE,
+    ON_ZOOKEEPER,
+    Dependencies,
+    JarsUnavailableError,
+    require_class_path,
+)
 from support.waiting import PATIENCE_SECONDS, eventually
 from support.zookeeper import Zookeeper, zookeeper  # noqa: F401
 
-ON_ZOOKEEPER: Dependencies = (
-    ("org.apache.kafka", "kafka_2.13", "3.9.1"),
-    ("org.slf4j", "slf4j-nop", "1.7.36"),
-)
 SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "3",
@@ -92,11 +94,11 @@ def answers(bootstrap: str) -> bool:
         return False
 
 
-def require_jars(folder: Path, dependencies: Dependencies) -> str:
+def require_jars(dependencies: Dependencies) -> str:
     if shutil.which("java") is None:
         pytest.skip("there is no Java to run Apache Kafka with")
     try:
-        return require_class_path(folder, dependencies)
+        return require_class_path(dependencies)
     except JarsUnavailableError as error:
         pytest.skip(str(error))
 
@@ -144,7 +146,7 @@ def test_a_cluster_of_kafka_on_zookeeper_is_taken_over_and_given_back(
     tmp_path: Path,
     zookeeper: Zookeeper,  # noqa: F811
 ) -> None:
-    jars = require_jars(tmp_path, ON_ZOOKEEPER)
+    jars = require_jars(ON_ZOOKEEPER)
     connect = zookeeper.fresh_connect()
     kafka = Kafka(jars, tmp_path, {"broker.id": "1", "zookeeper.connect": connect})
     with kafka.running():
@@ -177,7 +179,7 @@ def test_a_cluster_of_kafka_on_zookeeper_is_taken_over_and_given_back(
 
 
 def test_the_folder_of_a_kraft_broker_is_served_and_given_back(tmp_path: Path) -> None:
-    jars = require_jars(tmp_path, CORE)
+    jars = require_jars(CORE)
     controller = f"127.0.0.1:{take_port()}"
     kafka = Kafka(jars, tmp_path, {**KRAFT, "controller.quorum.voters": f"1@{controller}"})
     text = kafka.properties.read_text().replace(

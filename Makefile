@@ -72,7 +72,7 @@ extras: | $(BIN)/python ## The built wheel with each extra alone, and the README
 check: $(VENV)/.dev lint ## Two minutes for everyday work: lint, the tests without processes, some simulated clusters
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile=quick $(QUICK_TESTS)
 	$(BIN)/python -m moldau.testing.campaign --seeds 20
-	@echo "make test runs everything: real clients, processes that are killed, ZooKeeper, Spark, 300 seeds"
+	@echo "make test runs everything: real clients, processes that are killed, ZooKeeper, Spark, 100 seeds"
 
 lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/ruff check src tests bench

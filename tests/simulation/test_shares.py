@@ -1,6 +1,6 @@
 """Share groups in the simulated cluster: no record is lost, and none comes again that is done.
 
-A quarter of the 300 seeds of `test_seeds` have one; these are some that have one for sure.
+A quarter of the seeds of `test_seeds` have one; these are some that have one for sure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Transactions in the simulated cluster: all of each counts or nothing, whatever fails.
 
-Three of twenty of the 300 seeds of `test_seeds` have them; these are some that have them for sure.
+Three of twenty of the seeds of `test_seeds` have them; these are some that have them for sure.
 """
 
 from __future__ import annotations

@@ -19,6 +19,17 @@ BENCHMARKS = sorted(
     path.stem for path in (ROOT / "bench").glob("*.py") if "\ndef run(" in path.read_text()
 )
 
+LONG = {
+    "counting",
+    "group_settle",
+    "queues",
+    "replication_failover",
+    "scale_model",
+    "spark_exactly_once",
+    "spark_read",
+}
+"""A third of a minute or more, also in their smallest size: run with `--matrix`."""
+
 
 def bench(*arguments: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -33,11 +44,14 @@ def bench(*arguments: str, folder: Path) -> subprocess.Popen[str]:
 def test_every_benchmark_is_found() -> None:
     with bench("--list", folder=ROOT) as process:
         shown, _ = process.communicate()
-    assert BENCHMARKS
+    assert LONG < set(BENCHMARKS)
     assert all(name in shown for name in BENCHMARKS)
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.matrix if name in LONG else ()) for name in BENCHMARKS],
+)
 def test_a_benchmark_runs_and_keeps_its_numbers(name: str, tmp_path: Path) -> None:
     data, numbers = tmp_path / "data", tmp_path / "numbers.json"
     data.mkdir()

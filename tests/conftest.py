@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -59,6 +60,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if worker is not None:
         order = deal([item.nodeid for item in items], worker["workercount"])
         items[:] = [items[index] for index in order]
+
+
+def pytest_collection_finish() -> None:
+    """Collected tests stay until the end: the garbage collector passes them over from now on."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -190,9 +190,9 @@ class Churn:
         self.answers += 1
         if len(self.made) > 10:
             victim = self.made.pop()
-            (deleted,) = client.ask(
-                full_request(DELETE_TOPICS, 5, {"topic_names": victim})
-            ).responses
+            removal = full_request(DELETE_TOPICS, 5, {"topic_names": victim})
+            removal = dataclasses.replace(removal, timeout=timedelta(seconds=30))
+            (deleted,) = client.ask(removal).responses
             assert deleted.error_code is ErrorCode.none, deleted
             self.deleted.add(victim)
             self.answers += 1

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from moldau.wire.apis import APIS, NO_VERSION, VersionRange
+from support.kafka_jars import CLIENTS as JAVA_CLIENTS
+from support.kafka_jars import CORE, NEWEST, ON_ZOOKEEPER, Dependencies
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -292,7 +294,7 @@ def _version(client: str) -> str:
     requirement = CLIENTS[client]
     if requirement:
         return _required(requirement)
-    return _java("interop/test_java_groups.py") if client == JAVA else ""
+    return _kafka(NEWEST) if client == JAVA else ""
 
 
 def _required(package: str) -> str:
@@ -306,28 +308,18 @@ def _required(package: str) -> str:
 
 
 def _tool_version(name: str) -> str:
-    jars = (ROOT / "tests" / "support" / "kafka_jars.py").read_text(encoding="utf-8")
-    tools = re.search(r'^VERSION = "([\d.]+)"', jars, re.MULTILINE)
-    core = re.search(r'"kafka_2.13", "([\d.]+)"', jars)
-    streams = re.search(r'"kafka-streams", "([\d.]+)"', jars)
-    assert tools is not None
-    assert core is not None
-    assert streams is not None
     return {
         "kcat": "Debian's",
-        "kafka-configs": core[1],
-        "kafka-share-groups": _java("interop/test_java_share_groups.py"),
-        "kafka-streams-groups": streams[1],
-        "Kafka Streams, its own group protocol (KIP-1071)": streams[1],
+        "kafka-configs": _kafka(CORE),
+        "kafka-share-groups": _kafka(NEWEST),
+        "kafka-streams-groups": _kafka(NEWEST),
+        "Kafka Streams, its own group protocol (KIP-1071)": _kafka(NEWEST),
         "Spark's Kafka connector": "of the same Spark, as far as Maven has it",
         "Moldau's source for Spark": f"Spark {_required('pyspark')}",
-        "Apache Kafka's brokers, on ZooKeeper": _java("interop/test_kafka_and_back.py"),
-        "Apache Kafka's brokers, in KRaft": core[1],
-    }.get(name, tools[1])
+        "Apache Kafka's brokers, on ZooKeeper": _kafka(ON_ZOOKEEPER),
+        "Apache Kafka's brokers, in KRaft": _kafka(CORE),
+    }.get(name, _kafka(JAVA_CLIENTS))
 
 
-def _java(test: str) -> str:
-    text = (ROOT / "tests" / test).read_text(encoding="utf-8")
-    found = re.search(r'kafka-clients:([\d.]+)|"kafka_2.13", "([\d.]+)"', text)
-    assert found is not None
-    return found[1] or found[2]
+def _kafka(jars: Dependencies) -> str:
+    return next(version for group, _, version in jars if group == "org.apache.kafka")

@@ -64,7 +64,7 @@ spark-versions: $(patsubst %,$(VENV)-spark-%/.ready,$(VERSIONS)) ## The Spark so
 
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	@PYTHONPATH=tests $(BIN)/python -m support.kafka_jars
-	$(BIN)/python $(RUN_TESTS) -n $(JOBS) --dist worksteal
+	$(BIN)/python $(RUN_TESTS) -n $(JOBS) --dist worksteal --times
 
 extras: | $(BIN)/python ## The built wheel with each extra alone, and the README as a script, in clean environments
 	PYTHONPATH=src:tests $(BIN)/python tests/extras $(EXTRAS)

@@ -16,6 +16,7 @@ from support.client_threads import ClientThreads
 from support.ctrl_c import ctrl_c_heard
 from support.dealing import deal, workers_for
 from support.memory_stores import close_memory_stores
+from support.times import TestTimes
 
 # No deadline, and no complaint about slow drawing: a busy machine is no failure. In CI the examples
 # are the same in every run, so that a change is judged by its own tests; at home they differ, and
@@ -42,11 +43,13 @@ _CLIENT_THREADS = ClientThreads()
 def pytest_addoption(parser: pytest.Parser) -> None:
     for name, described in OPTIONAL_TESTS.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run {described}")
+    parser.addoption("--times", action="store_true", help="print where the time of the run goes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for name, described in OPTIONAL_TESTS.items():
         config.addinivalue_line("markers", f"{name}: {described}; run only with --{name}")
+    config.pluginmanager.register(TestTimes(show=config.getoption("--times")))
 
 
 @pytest.hookimpl(trylast=True)  # the folders' own conftest files have set their marks

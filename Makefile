@@ -20,7 +20,7 @@ RUN_TESTS ?= -m pytest
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop apicurio spark-versions test check extras docs lint format bench bench-quick bench-baseline campaign mutants soak upgrade reference stubs audit clean
+.PHONY: help start demo interop apicurio spark-versions test check extras docs lint format bench bench-quick bench-baseline campaign mutants soak upgrade reference stubs census audit clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -81,6 +81,7 @@ lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/lint-imports
 	PYTHONPATH=tests $(BIN)/python -m stubs --check
 	PYTHONPATH=tests $(BIN)/python -m compatibility --check
+	PYTHONPATH=tests $(BIN)/python -m census --check
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format src tests bench
@@ -126,6 +127,9 @@ $(VENV)-docs/.ready: pyproject.toml
 docs: $(VENV)/.dev $(VENV)-docs/.ready ## The documentation as a site, in ./site; links, and the files in deploy/, are checked
 	$(VENV)-docs/bin/zensical build --clean --strict
 	PATH=$(abspath $(VENV)-docs/bin):$$PATH $(BIN)/python -m pytest -q -n 0 tests/unit/test_documentation.py tests/unit/test_deploy_files.py
+
+census: $(VENV)/.dev ## Modules, lines and imports of each package; the limits are in tests/census/limits.json
+	@PYTHONPATH=tests $(BIN)/python -m census
 
 stubs: $(VENV)/.dev ## Write the type stubs of the blocking client anew from the asynchronous classes
 	PYTHONPATH=tests $(BIN)/python -m stubs

@@ -1,7 +1,7 @@
 """Prints the figures of every package.
 
-`--check` fails when a figure is above its limit. `--write` lowers the limits to the current figures;
-it never raises one.
+`--check` fails when a figure is above its limit. `--write` lowers the limits to the current
+figures; it never raises one.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Spent:
         self.count += other.count
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # pytest keeps its plugins in sets
 class TestTimes:
     """A pytest plugin, on the workers and on the process that starts them."""
 

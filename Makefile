@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 SPARK_TESTS := $(addprefix tests/spark/test_,reading_with_spark.py reading_batches.py reading_streams_before_limits.py pushed_filters.py writer.py)
-QUICK_TESTS := tests/unit tests/scenarios tests/mutants/test_catalogue.py $(addprefix tests/contract/test_,clock.py files.py network.py workers.py)
+LEVELS := PYTHONPATH=tests JOBS=$(JOBS) $(BIN)/python -m levels
 SEEDS ?= 1000
 FIRST ?= 1
 SECONDS ?= 300
@@ -14,13 +14,13 @@ KILLS ?=
 MUTANTS ?=
 VERSIONS ?= 4.0 4.1 4.2
 EXTRAS ?=
-RUN_TESTS ?= -m pytest
+STEPS ?=
 
 # Tests start thousands of processes; with cached bytecode a broker starts with a third of the CPU time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop apicurio spark-versions test check extras docs lint format bench bench-quick bench-baseline campaign mutants soak upgrade reference stubs census audit clean
+.PHONY: help start demo interop apicurio spark-versions check test proof extras docs lint format bench bench-quick bench-baseline campaign mutants soak upgrade reference stubs census audit clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,17 +62,17 @@ $(VENV)-spark-%/.ready: pyproject.toml
 spark-versions: $(patsubst %,$(VENV)-spark-%/.ready,$(VERSIONS)) ## The Spark source with older versions of Spark: VERSIONS='4.0 4.1 4.2'
 	set -e; for version in $(VERSIONS); do $(VENV)-spark-$$version/bin/python -m pytest -n 0 $(SPARK_TESTS); done
 
-test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
-	@PYTHONPATH=tests $(BIN)/python -m support.kafka_jars
-	$(BIN)/python $(RUN_TESTS) -n $(JOBS) --dist worksteal --times
+check: $(VENV)/.dev ## Two minutes for everyday work: lint, the tests without processes, 20 simulated clusters
+	@$(LEVELS) check
+
+test: $(VENV)/.dev ## Everything that a change has to pass: lint, and every test
+	@$(LEVELS) test
+
+proof: $(VENV)/.dev ## A night: 10,000 seeds, all mutants, soaks, the matrix, other Pythons and systems (STEPS='mutants soaks': some)
+	@$(LEVELS) proof $(STEPS)
 
 extras: | $(BIN)/python ## The built wheel with each extra alone, and the README as a script, in clean environments
 	PYTHONPATH=src:tests $(BIN)/python tests/extras $(EXTRAS)
-
-check: $(VENV)/.dev lint ## Two minutes for everyday work: lint, the tests without processes, some simulated clusters
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile=quick $(QUICK_TESTS)
-	$(BIN)/python -m moldau.testing.campaign --seeds 20
-	@echo "make test runs everything: real clients, processes that are killed, ZooKeeper, Spark, 100 seeds"
 
 lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/ruff check src tests bench
@@ -105,10 +105,10 @@ mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS
 .PHONY: exactly-once
 exactly-once: $(VENV)/.dev ## Kill workers of every client, and their brokers, ROUNDS=N times; with KILLS=N Spark drivers, too
 	MOLDAU_EXACTLY_ONCE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n 0 tests/system/test_cluster_exactly_once.py tests/interop/test_java_exactly_once.py
-	$(if $(KILLS),MOLDAU_SPARK_KILLS=$(KILLS) $(BIN)/python -m pytest -n 0 tests/spark/test_exactly_once_kill.py)
+	$(if $(KILLS),MOLDAU_SPARK_KILLS=$(KILLS) $(BIN)/python -m pytest --soak -n 0 tests/spark/test_exactly_once_kill.py)
 
 soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twice, and write to a thousand of them (SEED=K asks for the same again)
-	MOLDAU_SOAK_SECONDS=$(SECONDS) $(if $(SEED),MOLDAU_SOAK_SEED=$(SEED)) $(BIN)/python -m pytest tests/system/test_cluster_soak.py
+	MOLDAU_SOAK_SECONDS=$(SECONDS) $(if $(SEED),MOLDAU_SOAK_SEED=$(SEED)) $(BIN)/python -m pytest --soak tests/system/test_cluster_soak.py
 
 upgrade: $(VENV)/.dev ## Three brokers from commit FROM=... to this tree and back, one by one, while clients work
 	PYTHONPATH=src:tests $(BIN)/python -m upgrade $(FROM) --back

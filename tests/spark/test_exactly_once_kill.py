@@ -191,15 +191,13 @@ def test_executors_that_are_killed_or_paused_while_they_write_add_nothing(
     copying.require_exactly_once("executors were killed and paused")
 
 
-@pytest.mark.skipif(
-    not os.environ.get("MOLDAU_SPARK_KILLS"), reason="MOLDAU_SPARK_KILLS says how many times"
-)
+@pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_a_driver_that_is_killed_at_many_moments_writes_each_row_once(
     bootstrap: str, admin: moldau.Admin, tmp_path: Path
 ) -> None:
     kills = 0
-    wanted = int(os.environ["MOLDAU_SPARK_KILLS"])
+    wanted = int(os.environ.get("MOLDAU_SPARK_KILLS", "10"))
     while kills < wanted:
         folder = tmp_path / f"after-{kills}"
         folder.mkdir()

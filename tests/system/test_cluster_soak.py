@@ -27,13 +27,13 @@ from support.partition_moves import Mover, both_producers
 from support.waiting import eventually
 from support.zookeeper import running_ensemble
 
-SECONDS = float(os.environ.get("MOLDAU_SOAK_SECONDS", "0"))
+SECONDS = float(os.environ.get("MOLDAU_SOAK_SECONDS", "300"))
 MANY_PARTITIONS = int(os.environ.get("MOLDAU_SOAK_PARTITIONS", "1000"))
 _PARTITIONS_PER_STEP = 100
 SEED = int(os.environ.get("MOLDAU_SOAK_SEED", str(random.randrange(1 << 32))))
 
 pytestmark = [
-    pytest.mark.skipif(not SECONDS, reason="a soak: MOLDAU_SOAK_SECONDS=600, or make soak"),
+    pytest.mark.soak,
     pytest.mark.timeout(SECONDS + 600),
 ]
 

@@ -13,14 +13,23 @@ from collections.abc import Sequence
 from itertools import groupby
 
 SECONDS_PER_TEST = {
-    "tests/interop": 20.0,
+    "tests/compat": 1.0,
+    "tests/interop": 4.0,
+    "tests/interop/test_spark_connector.py": 100.0,
+    "tests/mutants/test_sample.py": 13.0,
+    "tests/simulation": 16.0,
+    "tests/simulation/test_seeds.py": 40.0,
     "tests/spark": 6.0,
-    "tests/simulation": 6.0,
-    "tests/mutants": 3.0,
-    "tests/system": 4.0,
-    "tests/compat": 0.8,
+    "tests/spark/test_exactly_once_kill.py": 120.0,
+    "tests/spark/test_java.py": 110.0,
+    "tests/spark/test_pipeline_cluster.py": 240.0,
+    "tests/spark/test_pipeline_kill.py": 100.0,
+    "tests/spark/test_pipeline_late.py": 30.0,
+    "tests/system": 3.0,
+    "tests/system/test_pages.py": 20.0,
 }
-"""Of the folders with slow tests, about; only the proportions matter."""
+"""Of the folders with slow tests and of single modules, on a busy machine (`pytest --times` shows
+them); only the proportions matter."""
 SPARK_WORKERS = 2
 """So many begin with tests of Spark, since each of them starts Spark first."""
 
@@ -57,7 +66,9 @@ def deal(node_ids: Sequence[str], workers: int) -> list[int]:
 
 
 def _seconds(node_id: str) -> float:
-    return SECONDS_PER_TEST.get("/".join(node_id.split("/")[:2]), 0.0)
+    module = node_id.partition("::")[0]
+    folder = "/".join(module.split("/")[:2])
+    return SECONDS_PER_TEST.get(module, SECONDS_PER_TEST.get(folder, 0.0))
 
 
 def _piece_sizes(tests: int, workers: int) -> list[int]:

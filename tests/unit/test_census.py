@@ -52,10 +52,11 @@ def test_a_method_that_changes_an_argument_is_no_forwarder() -> None:
 
 
 def test_a_small_module_needs_more_than_one_importer() -> None:
-    importer = read("moldau/net/link.py", "from moldau.net.port import Port\n")
-    other = read("moldau/net/server.py", "from moldau.net import port\n")
-    assert compute_figures([read(), importer]).small_with_one_importer == 1
-    assert compute_figures([read(), importer, other]).small_with_one_importer == 0
+    port = read("example/port.py")
+    importer = read("example/link.py", "from example.port import Port\n")
+    other = read("example/server.py", "from example import port\n")
+    assert compute_figures([port, importer]).small_with_one_importer == 1
+    assert compute_figures([port, importer, other]).small_with_one_importer == 0
 
 
 def test_only_figures_above_their_limit_are_reported() -> None:

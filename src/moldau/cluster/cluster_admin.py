@@ -246,8 +246,9 @@ class ClusterAdmin:
         end = _end_of_first_write(topic, 0)
         operations = topic_operations.creation(topic, config, end)
         await self._publisher.clock.sleep(0)  # thousands of them are work for a turn of the loop
-        await self._controllership.transact(term, operations)
+        # Not later than in the store, however long the answer takes: see `groups.deleted_topics`.
         made = replace(topic, version=0, created_ms=self._publisher.clock.now_ms())
+        await self._controllership.transact(term, operations)
         self._publisher.apply_topics((topic_operations.with_first_versions(made, 0, end),))
         return await self._write_rest(term, topic, end)
 

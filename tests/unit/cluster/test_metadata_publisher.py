@@ -13,7 +13,8 @@ from moldau.cluster.metadata_publisher import RETRY_SECONDS
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.operations import ConfigChange
-from moldau.coordination.port import Create, Node, StoreLostError
+from moldau.coordination.embedded import EmbeddedSession
+from moldau.coordination.port import Create, Node, Operation, StoreLostError
 from moldau.model import BrokerId
 from moldau.testing.manual_clock import wait_until_idle
 
@@ -96,6 +97,34 @@ def test_the_creation_time_of_a_topic_stays_while_it_grows_and_is_new_when_it_is
         assert times() == {created_ms + 2_000}
         late = await stage.join(3)
         assert late.topic("clicks").created_ms == created_ms + 2_000
+
+    play(story)
+
+
+def test_the_controller_does_not_take_a_topic_for_younger_than_the_store_does() -> None:
+    """A commit that came while the controller waited for the store is for the new topic."""
+
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        transact, begun_ms = EmbeddedSession.transact, stage.clock.now_ms()
+
+        async def answer_late(
+            session: EmbeddedSession, operations: Sequence[Operation]
+        ) -> Sequence[str]:
+            written = await transact(session, operations)
+            await stage.clock.advance(3)
+            return written
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EmbeddedSession, "transact", answer_late)
+            controller.publisher.hold()  # it learns of its own changes by the answers alone
+            made = await controller.admin.create_topic(TopicSpec(name="clicks"))
+            await controller.admin.delete_topic("clicks")
+        late = await stage.join(2)
+        deleted_ms = controller.image.find_deletion_ms("clicks", made.topic_id)
+        assert deleted_ms == late.image.find_deletion_ms("clicks", made.topic_id)
+        assert deleted_ms == late.image.find_deletion_ms("clicks", None)
+        assert made.created_ms == begun_ms
 
     play(story)
 

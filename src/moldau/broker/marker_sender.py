@@ -38,6 +38,9 @@ PAUSE_SECONDS: Final = 0.1
 GONE_SECONDS: Final = 10.0
 """A marker waits so long for a topic that is not in the image, also if it was deleted: a topic of
 the same name may have been created that the image does not have yet."""
+# A transaction begins by its coordinator's clock, a topic is deleted by the store's. They are taken
+# to differ by no more than this.
+CLOCKS_APART_MS: Final = 60_000
 MARKERS_AT_ONCE: Final = 1000
 
 
@@ -228,12 +231,13 @@ class MarkerSender:
 
 
 def _is_deleted(one: TopicPartition, part: _Part, image: MetadataImage) -> bool:
-    """The transaction log names topics without their ids: where the image never had the topic, its
-    name has to do."""
+    """The transaction log names topics without their ids. Where the image never had the topic, it
+    counts as deleted if one of its name was deleted after the transaction began: a deletion before
+    that was of a former topic, and the transaction's own may come back."""
     topic_id = part.topic_ids.get(one.topic)
-    if topic_id is None:
-        return image.has_deletion_of(one.topic) and one.topic not in image.unreadable
-    return image.was_deleted(one.topic, topic_id)
+    since_ms = part.order.markers.started_ms - CLOCKS_APART_MS
+    is_unreadable = topic_id is None and one.topic in image.unreadable
+    return not is_unreadable and image.was_deleted(one.topic, topic_id, since_ms)
 
 
 def _values_of(part: _Part) -> dict[str, object]:

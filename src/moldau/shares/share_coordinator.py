@@ -18,7 +18,7 @@ from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import KafkaError
-from moldau.model import BrokerId, TopicId, TopicPartition
+from moldau.model import BrokerId, TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
 from moldau.shards.leads import Leads, ShardDuties
@@ -96,7 +96,7 @@ class ShareCoordinator:
             clock=self._clock,
             commit_timeout_ms=lambda: self._options().share_coordinator_write_timeout_ms,
             has_partition=self._has_partition,
-            was_deleted=self._was_deleted,
+            was_deleted=lambda key: self._image().was_deleted(None, key.topic_id),
             updates_per_snapshot=lambda: (
                 self._options().share_coordinator_snapshot_update_records_per_snapshot
             ),
@@ -106,9 +106,6 @@ class ShareCoordinator:
     def _has_partition(self, key: SharePartitionKey) -> bool:
         topic = self._image().topics_by_id.get(key.topic_id)
         return topic is not None and topic.find_partition(key.partition) is not None
-
-    def _was_deleted(self, key: SharePartitionKey) -> bool:
-        return self._image().was_deleted(None, TopicId(key.topic_id))
 
     # Requests
 

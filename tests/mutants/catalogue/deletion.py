@@ -34,8 +34,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.cluster.rules.metadata_image",
-                "return marked is not None and topic_id in (None, marked)",
-                "return marked is not None",
+                "if name in self.deleting and topic_id in (None, self.deleting[name]):",
+                "if name in self.deleting:",
             ),
         ),
         tests=(f"{_RULES}::test_a_mark_with_the_id_deletes_and_one_with_another_id_does_not",),
@@ -47,12 +47,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.broker.marker_sender",
-                "return image.was_deleted(one.topic, topic_id)",
-                "return True",
-            ),
-            Edit(
-                "moldau.broker.marker_sender",
-                "return image.has_deletion_of(one.topic) and one.topic not in image.unreadable",
+                "return not is_unreadable and image.was_deleted(one.topic, topic_id, since_ms)",
                 "return True",
             ),
         ),
@@ -65,6 +60,22 @@ MUTANTS = (
             story="a_topic_vanishes_under_open_transactions",
             transactions=True,
             by=("TXN-4",),
+        ),
+    ),
+    Mutant(
+        name="a-former-topic-of-the-name-takes-a-marker-along",
+        rule="DEL-1",
+        breaks="a topic that comes back has no marker, since another of its name was deleted once",
+        edits=(
+            Edit(
+                "moldau.broker.marker_sender",
+                "since_ms = part.order.markers.started_ms - CLOCKS_APART_MS",
+                "since_ms = 0",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_marker_sender.py::"
+            "test_the_deletion_of_a_former_topic_of_the_name_does_not_count",
         ),
     ),
     Mutant(

@@ -59,7 +59,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _BEGINNINGS,
-                "if image.was_deleted(None, TopicId(topic_id))",
+                "if image.was_deleted(None, topic_id)",
                 "if topic_id not in image.topics_by_id",
             ),
         ),

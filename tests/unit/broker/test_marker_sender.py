@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from moldau.broker.marker_sender import GONE_SECONDS, MarkerSender
+from moldau.broker.marker_sender import CLOCKS_APART_MS, GONE_SECONDS, MarkerSender
 from moldau.cluster.rules.metadata_image import (
     DeletedTopic,
     MetadataImage,
@@ -25,7 +26,8 @@ LEADERLESS = PartitionState(
     leader=NO_BROKER, leader_epoch=LeaderEpoch(0), isr=(), replicas=(BrokerId(1),)
 )
 THERE = EMPTY.with_topics((TopicState(name="clicks", topic_id=CLICKS, partitions=(LEADERLESS,)),))
-DELETED = EMPTY.with_topics((), deleted={CLICKS: DeletedTopic("clicks", 0)})
+STARTED_MS = 1_000_000
+DELETED = EMPTY.with_topics((), deleted={CLICKS: DeletedTopic("clicks", STARTED_MS + 1)})
 
 
 class Bench:
@@ -49,7 +51,9 @@ class Bench:
             write_here=unused,
             spawn=unused,
         )
-        markers = SimpleNamespace(partitions={PARTITION}, transactional_id="x")
+        markers = SimpleNamespace(
+            partitions={PARTITION}, transactional_id="x", started_ms=STARTED_MS
+        )
         order = SimpleNamespace(
             markers=markers, is_wanted=lambda: True, on_written=self.written.update
         )
@@ -87,8 +91,27 @@ def test_a_deleted_topic_gets_no_marker(first: MetadataImage) -> None:
     assert not bench.timers
 
 
-def test_the_deletion_of_a_former_topic_of_the_name_does_not_count() -> None:
-    bench = Bench(THERE)
-    bench.image = EMPTY.with_topics((), deleted={TopicId(UUID(int=9)): DeletedTopic("clicks", 0)})
+@pytest.mark.parametrize("first", [EMPTY, THERE])
+def test_the_deletion_of_a_former_topic_of_the_name_does_not_count(first: MetadataImage) -> None:
+    """Also where the image never had the topic: the deletion came before the transaction."""
+    bench = Bench(first)
+    long_ago = DeletedTopic("clicks", STARTED_MS - CLOCKS_APART_MS - 1)
+    bench.image = EMPTY.with_topics((), deleted={TopicId(UUID(int=9)): long_ago})
+    bench.wait(2 * GONE_SECONDS)
+    assert not bench.written
+    assert bench.timers
+
+
+def test_a_topic_counts_as_deleted_although_the_clocks_differ_a_little() -> None:
+    bench = Bench(EMPTY)
+    deleted_ms = STARTED_MS - CLOCKS_APART_MS // 2
+    bench.image = EMPTY.with_topics((), deleted={CLICKS: DeletedTopic("clicks", deleted_ms)})
+    bench.wait(2 * GONE_SECONDS)
+    assert bench.written == {PARTITION}
+
+
+def test_a_topic_whose_nodes_make_no_sense_was_not_deleted() -> None:
+    bench = Bench(EMPTY)
+    bench.image = replace(DELETED, unreadable=frozenset({"clicks"}))
     bench.wait(2 * GONE_SECONDS)
     assert not bench.written

@@ -250,7 +250,7 @@ def test_what_a_transaction_may_replace_does_not_expire_and_keeps_its_group():
 )
 def test_who_deletes_offsets_deletes_the_undecided_ones_too(event):
     deleted = {TopicId(UUID(int=1)): DeletedTopic("t", NOW_MS)}
-    image = MetadataImage(cluster_id="c", deleted=deleted)
+    image = MetadataImage(cluster_id="c").with_topics((), deleted=deleted)
     groups = after(pending(1, 10))
     play(groups, groups.handle(event, NOW_MS, 1, image))
     groups.apply(TransactionEnd(1, is_commit=True))

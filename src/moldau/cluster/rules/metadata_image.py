@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
+from math import inf
 from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
@@ -173,7 +174,8 @@ def find_set_back(known: TopicState | None, read: TopicState) -> dict[TopicParti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    """The cluster at one moment. `topics` and `topics_by_id` hold the same topics.
+    """The cluster at one moment. `topics` and `topics_by_id` hold the same topics, `deletion_times`
+    says when the last topic of each name in `deleted` went.
 
     Where nothing changes by it, a `with_` gives the same image: a change may be read before its
     writer applies it. That of topics is the exception; who calls it knows what has changed.
@@ -187,6 +189,7 @@ class MetadataImage:
     deleting: Mapping[str, TopicId] = field(default_factory=dict)  # no topic any more, not gone yet
     deleted: Mapping[TopicId, DeletedTopic] = field(default_factory=dict)  # gone, the last of them
     """A topic that is neither here nor in the others has vanished: that is no deletion (DEL-1)."""
+    deletion_times: Mapping[str, int] = field(default_factory=dict)  # by name; the store's clock
     unreadable: frozenset[str] = frozenset()  # topics whose nodes made no sense from the start
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
     default_broker_config: Mapping[str, str] = field(default_factory=dict)
@@ -225,6 +228,7 @@ class MetadataImage:
         changed = tuple(changed)
         topics = dict(self.topics)
         by_id = dict(self.topics_by_id)
+        known = _latest({**self.deleted, **deleted}) if deleted else self.deleted
         still = {**self.deleting}
         for name in (*removed, *deleting):
             still.pop(name, None)
@@ -245,35 +249,33 @@ class MetadataImage:
             topics_by_id=by_id,
             deleting={**still, **deleting},
             unreadable=self.unreadable - {*removed, *deleting, *(topic.name for topic in changed)},
-            deleted=_latest({**self.deleted, **deleted}) if deleted else self.deleted,
+            deleted=known,
+            deletion_times=dict(known.values()) if deleted else self.deletion_times,
             version=self.version + 1,
         )
 
-    def was_deleted(self, name: str | None, topic_id: TopicId | None) -> bool:
+    def was_deleted(self, name: str | None, topic_id: UUID | None, since_ms: float = inf) -> bool:
         """Whether somebody asked for this topic's deletion; a topic that is merely not in the image
         may come back (DEL-1).
 
-        Without an id: any topic of the name that is marked. Without a name: the topic of the id.
+        Without an id: any topic of the name that is marked; with `since_ms`, which is for what is
+        known by its name only, also one that was deleted at this time or later. Without a name: the
+        topic of the id.
         """
         if topic_id in self.deleted:
             return True
         if name is None:
             return topic_id is not None and topic_id in self.deleting.values()
-        marked = self.deleting.get(name)
-        return marked is not None and topic_id in (None, marked)
-
-    def has_deletion_of(self, name: str) -> bool:
-        """Whether a topic of this name was deleted, for what is known by its name only."""
-        return name in self.deleting or any(one.name == name for one in self.deleted.values())
+        if name in self.deleting and topic_id in (None, self.deleting[name]):
+            return True
+        return topic_id is None and self.deletion_times.get(name, -inf) >= since_ms
 
     def find_deletion_ms(self, name: str, topic_id: TopicId | None) -> int | None:
         """When a topic was deleted; without an id, the last one of the name."""
-        if topic_id is not None:
-            found = self.deleted.get(topic_id)
-            return None if found is None else found.deleted_ms
-        return max(
-            (one.deleted_ms for one in self.deleted.values() if one.name == name), default=None
-        )
+        if topic_id is None:
+            return self.deletion_times.get(name)
+        found = self.deleted.get(topic_id)
+        return None if found is None else found.deleted_ms
 
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""
@@ -352,5 +354,4 @@ def _with_rows(known: Mapping[K, S], rows: Mapping[K, S]) -> dict[K, S]:
 
 
 def _latest(deleted: Mapping[TopicId, DeletedTopic]) -> Mapping[TopicId, DeletedTopic]:
-    surplus = max(0, len(deleted) - DELETIONS_REMEMBERED)
-    return dict(tuple(deleted.items())[surplus:])
+    return dict(tuple(deleted.items())[-DELETIONS_REMEMBERED:])

@@ -34,7 +34,6 @@ from moldau.groups.rules.share_group_records import (
     StateTopicsRecord,
 )
 from moldau.groups.rules.wanted_topics import WantedTopics
-from moldau.model import TopicId
 
 UNKNOWN_START: Final = -1
 """The leader of the partition chooses by `share.auto.offset.reset`."""
@@ -204,7 +203,7 @@ def forget_topics(group: ShareGroup, image: MetadataImage, turn: GroupTurn) -> N
     gone = {
         topic_id
         for topic_id in (*states.everything, *states.deleting)
-        if image.was_deleted(None, TopicId(topic_id))
+        if image.was_deleted(None, topic_id)
     }
     if gone:
         value = StateTopics(

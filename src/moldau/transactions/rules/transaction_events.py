@@ -105,6 +105,7 @@ class MarkersToWrite(NamedTuple):
     commit: bool
     version: int
     partitions: frozenset[TopicPartition]
+    started_ms: int  # when the transaction began
 
 
 class TransactionOutcome(NamedTuple):
@@ -123,4 +124,5 @@ def markers_of(metadata: TransactionMetadata) -> MarkersToWrite:
         metadata.state is TransactionState.PREPARE_COMMIT,
         metadata.client_version,
         metadata.partitions,
+        metadata.started_ms,
     )

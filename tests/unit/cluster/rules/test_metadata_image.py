@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cluster.rules.metadata_image import (
+    DELETIONS_REMEMBERED,
     NO_TOPIC_ID,
     BrokerState,
+    DeletedTopic,
     Endpoint,
     MetadataImage,
     PartitionState,
@@ -147,6 +149,32 @@ def test_a_topic_that_is_being_deleted_is_no_topic_but_its_name_is_known() -> No
     assert not image.with_topics((), removed=("clicks",)).deleting
     assert not image.with_topics([topic("clicks", 3)]).deleting
     assert image.with_topics([topic("more", 4)]).deleting == image.deleting
+
+
+def topic_id(number: int) -> TopicId:
+    return TopicId(UUID(int=number))
+
+
+def test_what_is_known_by_its_name_was_deleted_if_a_topic_of_the_name_was_deleted_since() -> None:
+    image = EMPTY.with_topics((), deleted={topic_id(1): DeletedTopic("clicks", 400)})
+    image = image.with_topics((), deleted={topic_id(2): DeletedTopic("clicks", 500)})
+    assert image.was_deleted("clicks", None, since_ms=500)
+    assert not image.was_deleted("clicks", None, since_ms=501)
+    assert not image.was_deleted("clicks", None)
+    assert not image.was_deleted("views", None, since_ms=0)
+    assert not image.was_deleted("clicks", topic_id(3), since_ms=0)
+    marked = image.with_topics((), deleting={"clicks": topic_id(3)})
+    assert marked.was_deleted("clicks", None, since_ms=501)
+
+
+def test_the_time_of_a_deletion_is_forgotten_with_its_record() -> None:
+    first, others = {topic_id(1): DeletedTopic("clicks", 500)}, range(2, 2 + DELETIONS_REMEMBERED)
+    image = EMPTY.with_topics((), deleted=first)
+    image = image.with_topics((), deleted={topic_id(n): DeletedTopic("views", n) for n in others})
+    assert image.find_deletion_ms("clicks", None) is None
+    assert image.find_deletion_ms("clicks", topic_id(1)) is None
+    assert image.find_deletion_ms("views", None) == others[-1]
+    assert image.find_deletion_ms("views", topic_id(others[0])) == others[0]
 
 
 # States do not go back

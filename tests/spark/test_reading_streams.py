@@ -442,6 +442,8 @@ def test_a_query_that_has_waited_for_its_brokers_long_enough_says_what_to_do() -
         r"start the query again: it continues where it was",
     ):
         TopicView(reader._options).latest([TopicPartition("clicks", 0)])
+    with pytest.raises(ClusterUnreachableError, match="asked for the sizes of logs, and"):
+        TopicView(reader._options).bytes_per_offset({}, {TopicPartition("clicks", 0): 1})
     with pytest.raises(ClusterUnreachableError, match="which partitions exist"):
         reader.latestOffset({"clicks": {"0": 0}}, ALL)
     reader.stop()

@@ -139,17 +139,16 @@ class TopicView:
     def bytes_per_offset(self, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, float]:
         """The mean size of what an offset stands for, as stored, by the sizes on disk."""
         try:
-            described = self._client.run(LogAdmin(self._client.cluster).describe_log_dirs())
+            cluster = self._client.cluster
+            asked = cluster.retry(LogAdmin(cluster).describe_log_dirs, wait_for_cluster=True)
+            described = self._wait_for(asked, "for the sizes of logs")
         except ClusterAuthorizationError:  # who may read may not know how much there is
             return dict.fromkeys(latest, 0.0)
         sizes: dict[TopicPartition, int] = {}
-        for folders in described.values():
-            for folder in folders:
-                if isinstance(folder, KafkaError):
-                    continue
-                for replica in folder.replicas:
-                    known = sizes.get(replica.partition, 0)
-                    sizes[replica.partition] = max(known, replica.size_bytes)
+        for folder in (one for folders in described.values() for one in folders):
+            if not isinstance(folder, KafkaError):
+                for one in folder.replicas:
+                    sizes[one.partition] = max(sizes.get(one.partition, 0), one.size_bytes)
         return {
             one: sizes.get(one, 0) / max(latest[one] - earliest.get(one, 0), 1) for one in latest
         }

@@ -248,8 +248,8 @@ class ProducerState:
             for entry in entries
             if not is_expired(entry, entry.last_timestamp_ms, self._expiration_ms, now_ms)
         }
-        self._heard_ms = {
-            producer_id: entry.last_timestamp_ms for producer_id, entry in self._entries.items()
+        self._heard_ms = {  # a timestamp of the client may lie in the future
+            one.producer_id: min(one.last_timestamp_ms, now_ms) for one in self._entries.values()
         }
         self._open = dict(
             sorted(

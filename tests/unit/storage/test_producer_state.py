@@ -134,6 +134,15 @@ def test_a_producer_of_old_records_is_remembered_by_the_time_at_which_the_broker
     assert restarted.remove_expired(DAY_MS, now_ms=4 * DAY_MS) == 1
 
 
+def test_a_producer_of_future_records_is_forgotten_in_time_after_a_restart():
+    state = ProducerState(DAY_MS)
+    state.apply(a_header(1, timestamp_ms=1000 * DAY_MS), 0, heard_ms=DAY_MS)
+    restarted = ProducerState(DAY_MS)
+    restarted.load(state.to_store(), end_offset=1, now_ms=2 * DAY_MS)
+    assert restarted.remove_expired(DAY_MS, now_ms=3 * DAY_MS - 1) == 0
+    assert restarted.remove_expired(DAY_MS, now_ms=3 * DAY_MS) == 1
+
+
 def test_a_snapshot_of_a_producer_of_future_records_keeps_their_timestamp():
     state = ProducerState(DAY_MS)
     state.apply(a_header(1, timestamp_ms=9000), 0, heard_ms=1000)

@@ -54,6 +54,7 @@ from moldau.wire.apis import (
     OFFSET_DELETE,
     PRODUCE,
     RENEW_DELEGATION_TOKEN,
+    UNREGISTER_BROKER,
 )
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
 from moldau.wire.layout import arrays_with_errors
@@ -94,6 +95,7 @@ _CHANGES: Final = frozenset(
         OFFSET_DELETE,
         ALTER_SHARE_GROUP_OFFSETS,
         DELETE_SHARE_GROUP_OFFSETS,
+        UNREGISTER_BROKER,
     )
 )
 """Are finished, and audited, when the client has gone. It may have gone on purpose: what was sent

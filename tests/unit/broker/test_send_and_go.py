@@ -20,11 +20,16 @@ from kio.index import load_request_schema
 
 import moldau
 import moldau.testing
+from moldau.broker import dispatch
+from moldau.broker.handlers import load_handler
 from moldau.broker.server import BrokerServer
 from moldau.client.admin_values import NewTopic
+from moldau.cluster.layout import registered_broker_path
+from moldau.model import BrokerId
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.testing.manual_clock import wait_until_idle
+from moldau.wire.apis import SERVED
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers
@@ -40,6 +45,7 @@ BATCHES = 40
 RECORDS = 125
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 19, 20
 ALTER_REPLICA_LOG_DIRS = 34
+UNREGISTER_BROKER = 64
 
 
 def produce_frame(number: int, acks: int = 0) -> bytes:
@@ -287,3 +293,45 @@ def test_a_replica_is_moved_to_another_directory_after_the_client_has_gone(
         asyncio.run(run())
     told = [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
     assert [line for line in told if "AlterReplicaLogDirs t-0" in line]
+
+
+def test_a_broker_is_unregistered_and_audited_after_the_client_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        world = PatientStoreWorld()
+        broker = await world.start()
+        assert world.store is not None
+        path = registered_broker_path(BrokerId(9))  # that is away
+        session = world.store.session()
+        await session.create(path, b"{}")
+        await world.ask(UNREGISTER_BROKER, 0, broker_id=8)
+        world.store_workers.may_work.clear()
+        channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+        await channel.send([request(UNREGISTER_BROKER, 0, broker_id=9)])
+        await wait_until_idle()
+        await channel.close()
+        await wait_until_idle()
+        world.store_workers.may_work.set()
+        await wait_until_idle()
+        assert await session.get(path) is None
+        await session.close()
+        await broker.stop()
+
+    with caplog.at_level(logging.INFO, "moldau.audit"):
+        asyncio.run(story())
+    told = [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
+    assert [line.rsplit(" ", 1)[1] for line in told if "Broker:9" in line] == ["Broker:9"]
+
+
+FINISHED_OTHERWISE = {
+    "delete_records": "the leader has done it, and audited it, before the handler awaits anything",
+    "metadata": "the handler finishes the creation of topics itself",
+    "streams_group_heartbeat": "internal topics are created by a task of the broker",
+}
+
+
+def test_every_api_that_is_audited_is_finished_when_the_client_has_gone() -> None:
+    audited = {api.snake_name for api in SERVED if hasattr(load_handler(api), "audit_change")}
+    finished = {api.snake_name for api in SERVED if api.key in dispatch._CHANGES}
+    assert audited - finished == FINISHED_OTHERWISE.keys()

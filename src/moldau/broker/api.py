@@ -1,4 +1,4 @@
-"""What a handler says about itself: the API, and how it wants its request."""
+"""What a handler says about itself: the API, how it wants its request, and what that may do."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class ServedApi(NamedTuple):
     """Fields of the newest answer that an older version may lose."""
     by_hand: bool
     """The handler reads and writes its frames itself (Produce and Fetch)."""
+    changes_cluster: bool
+    """A request is finished, and audited, when the client has gone. It may have gone on purpose:
+    what was sent to the store is done there, whoever waits for it."""
 
 
 def serves(
@@ -27,6 +30,7 @@ def serves(
     *,
     droppable: Iterable[str] = (),
     by_hand: bool = False,
+    changes_cluster: bool = False,
 ) -> ServedApi:
     """Declare an API, in the versions that the table names."""
     first, last = api.served
@@ -37,4 +41,5 @@ def serves(
         last=last,
         droppable=frozenset(droppable),
         by_hand=by_hand,
+        changes_cluster=changes_cluster,
     )

@@ -31,31 +31,7 @@ from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.metrics.request_figures import NOT_TIMED, ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
-from moldau.wire.apis import (
-    ALTER_CLIENT_QUOTAS,
-    ALTER_CONFIGS,
-    ALTER_PARTITION_REASSIGNMENTS,
-    ALTER_REPLICA_LOG_DIRS,
-    ALTER_SHARE_GROUP_OFFSETS,
-    ALTER_USER_SCRAM_CREDENTIALS,
-    CREATE_ACLS,
-    CREATE_DELEGATION_TOKEN,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_ACLS,
-    DELETE_GROUPS,
-    DELETE_SHARE_GROUP_OFFSETS,
-    DELETE_TOPICS,
-    ELECT_LEADERS,
-    EXPIRE_DELEGATION_TOKEN,
-    INCREMENTAL_ALTER_CONFIGS,
-    LEAVE_GROUP,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    PRODUCE,
-    RENEW_DELEGATION_TOKEN,
-    UNREGISTER_BROKER,
-)
+from moldau.wire.apis import LEAVE_GROUP, OFFSET_COMMIT, PRODUCE
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
 from moldau.wire.layout import arrays_with_errors
 from moldau.wire.messages import parse_request
@@ -72,35 +48,6 @@ _log = logging.getLogger(__name__)
 _SENT_AND_GONE: Final = frozenset(api.key for api in (PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
 """What clients send without waiting for an answer before they close (NET-4). Thousands of other
 requests that a client left behind would keep the loop busy for nobody."""
-
-_CHANGES: Final = frozenset(
-    api.key
-    for api in (
-        CREATE_TOPICS,
-        DELETE_TOPICS,
-        CREATE_PARTITIONS,
-        ALTER_CONFIGS,
-        INCREMENTAL_ALTER_CONFIGS,
-        ALTER_CLIENT_QUOTAS,
-        CREATE_ACLS,
-        DELETE_ACLS,
-        ALTER_USER_SCRAM_CREDENTIALS,
-        CREATE_DELEGATION_TOKEN,
-        RENEW_DELEGATION_TOKEN,
-        EXPIRE_DELEGATION_TOKEN,
-        ALTER_PARTITION_REASSIGNMENTS,
-        ALTER_REPLICA_LOG_DIRS,
-        ELECT_LEADERS,
-        DELETE_GROUPS,
-        OFFSET_DELETE,
-        ALTER_SHARE_GROUP_OFFSETS,
-        DELETE_SHARE_GROUP_OFFSETS,
-        UNREGISTER_BROKER,
-    )
-)
-"""Are finished, and audited, when the client has gone. It may have gone on purpose: what was sent
-to the store is done there, whoever waits for it. Metadata changes the cluster only when it creates
-topics, and its handler finishes that itself."""
 
 Answer = Sequence[Chunk] | None
 """The chunks of a whole answer, or None when the client wants none."""
@@ -320,7 +267,7 @@ class RequestPump:
         else:
             name = f"{module.API.name} of {self._connection.id}"
             task = self._supervisor.spawn(name, self._finish(answer, figures, began))
-            if module.API.key in _CHANGES:
+            if module.API.changes_cluster:
                 return
             self._task = task
             if self._client_is_gone:

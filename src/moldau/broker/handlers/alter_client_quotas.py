@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
     from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
 
-API = serves(ALTER_CLIENT_QUOTAS)
+API = serves(ALTER_CLIENT_QUOTAS, changes_cluster=True)
 
 
 async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> dict[str, object]:

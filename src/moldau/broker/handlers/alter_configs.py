@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_configs.v2 import AlterConfigsRequest
     from kio.schema.alter_configs.v2.request import AlterConfigsResource
 
-API = serves(ALTER_CONFIGS)
+API = serves(ALTER_CONFIGS, changes_cluster=True)
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> dict[str, object]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 API = serves(
     ALTER_PARTITION_REASSIGNMENTS,
+    changes_cluster=True,
     droppable=("allow_replication_factor_change",),
 )
 

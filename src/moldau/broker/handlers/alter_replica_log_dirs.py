@@ -25,7 +25,7 @@ from moldau.wire.apis import ALTER_REPLICA_LOG_DIRS
 if TYPE_CHECKING:
     from kio.schema.alter_replica_log_dirs.v2 import AlterReplicaLogDirsRequest
 
-API = serves(ALTER_REPLICA_LOG_DIRS)
+API = serves(ALTER_REPLICA_LOG_DIRS, changes_cluster=True)
 
 _TOLD = 20  # partitions in a line of the audit log
 

@@ -23,7 +23,7 @@ from moldau.wire.apis import ALTER_SHARE_GROUP_OFFSETS
 if TYPE_CHECKING:
     from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest
 
-API = serves(ALTER_SHARE_GROUP_OFFSETS)
+API = serves(ALTER_SHARE_GROUP_OFFSETS, changes_cluster=True)
 
 
 async def handle(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
-API = serves(ALTER_USER_SCRAM_CREDENTIALS)
+API = serves(ALTER_USER_SCRAM_CREDENTIALS, changes_cluster=True)
 
 
 async def handle(

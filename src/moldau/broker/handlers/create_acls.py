@@ -20,7 +20,7 @@ from moldau.wire.apis import CREATE_ACLS
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3 import CreateAclsRequest
 
-API = serves(CREATE_ACLS)
+API = serves(CREATE_ACLS, changes_cluster=True)
 
 
 async def handle(request: CreateAclsRequest, context: RequestContext) -> dict[str, object]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 API = serves(
     CREATE_DELEGATION_TOKEN,
+    changes_cluster=True,
     droppable=("token_requester_principal_type", "token_requester_principal_name"),
 )
 

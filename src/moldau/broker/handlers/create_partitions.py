@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kio.schema.create_partitions.v3 import CreatePartitionsRequest
     from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
 
-API = serves(CREATE_PARTITIONS)
+API = serves(CREATE_PARTITIONS, changes_cluster=True)
 
 _FIRST_REFUSED = 3
 """The first version whose clients are told to come again later, by controller_mutation_rate."""

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 API = serves(
     CREATE_TOPICS,
+    changes_cluster=True,
     droppable=(
         "topic_id",
         "num_partitions",

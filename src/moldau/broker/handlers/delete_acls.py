@@ -19,7 +19,7 @@ from moldau.wire.apis import DELETE_ACLS
 if TYPE_CHECKING:
     from kio.schema.delete_acls.v3 import DeleteAclsRequest
 
-API = serves(DELETE_ACLS)
+API = serves(DELETE_ACLS, changes_cluster=True)
 
 
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> dict[str, object]:

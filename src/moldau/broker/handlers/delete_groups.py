@@ -21,7 +21,7 @@ from moldau.wire.apis import DELETE_GROUPS
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2 import DeleteGroupsRequest
 
-API = serves(DELETE_GROUPS)
+API = serves(DELETE_GROUPS, changes_cluster=True)
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> dict[str, object]:

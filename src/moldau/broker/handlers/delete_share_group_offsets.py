@@ -20,7 +20,7 @@ from moldau.wire.apis import DELETE_SHARE_GROUP_OFFSETS
 if TYPE_CHECKING:
     from kio.schema.delete_share_group_offsets.v0 import DeleteShareGroupOffsetsRequest
 
-API = serves(DELETE_SHARE_GROUP_OFFSETS)
+API = serves(DELETE_SHARE_GROUP_OFFSETS, changes_cluster=True)
 
 
 async def handle(

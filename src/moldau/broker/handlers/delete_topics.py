@@ -33,7 +33,7 @@ from moldau.wire.shape import millis
 if TYPE_CHECKING:
     from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 
-API = serves(DELETE_TOPICS, droppable=("topic_id", "error_message"))
+API = serves(DELETE_TOPICS, changes_cluster=True, droppable=("topic_id", "error_message"))
 
 _FIRST_WITH_IDS = 6
 _FIRST_REFUSED = 5

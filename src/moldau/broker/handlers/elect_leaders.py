@@ -26,7 +26,7 @@ from moldau.wire.apis import ELECT_LEADERS
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-API = serves(ELECT_LEADERS, droppable=("error_code",))
+API = serves(ELECT_LEADERS, changes_cluster=True, droppable=("error_code",))
 
 _PREFERRED = 0
 _UNCLEAN = 1

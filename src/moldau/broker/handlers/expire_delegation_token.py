@@ -17,7 +17,7 @@ from moldau.wire.apis import EXPIRE_DELEGATION_TOKEN
 if TYPE_CHECKING:
     from kio.schema.expire_delegation_token.v2 import ExpireDelegationTokenRequest
 
-API = serves(EXPIRE_DELEGATION_TOKEN)
+API = serves(EXPIRE_DELEGATION_TOKEN, changes_cluster=True)
 
 
 async def handle(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         AlterConfigsResource,
     )
 
-API = serves(INCREMENTAL_ALTER_CONFIGS)
+API = serves(INCREMENTAL_ALTER_CONFIGS, changes_cluster=True)
 
 
 async def handle(

@@ -21,7 +21,7 @@ from moldau.wire.apis import OFFSET_DELETE
 if TYPE_CHECKING:
     from kio.schema.offset_delete.v0 import OffsetDeleteRequest
 
-API = serves(OFFSET_DELETE)
+API = serves(OFFSET_DELETE, changes_cluster=True)
 
 
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[dict[str, object]]:

@@ -17,7 +17,7 @@ from moldau.wire.apis import RENEW_DELEGATION_TOKEN
 if TYPE_CHECKING:
     from kio.schema.renew_delegation_token.v2 import RenewDelegationTokenRequest
 
-API = serves(RENEW_DELEGATION_TOKEN)
+API = serves(RENEW_DELEGATION_TOKEN, changes_cluster=True)
 
 
 async def handle(

@@ -23,7 +23,7 @@ from moldau.wire.apis import UNREGISTER_BROKER
 if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0 import UnregisterBrokerRequest
 
-API = serves(UNREGISTER_BROKER)
+API = serves(UNREGISTER_BROKER, changes_cluster=True)
 
 
 async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> dict[str, object]:

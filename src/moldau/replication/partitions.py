@@ -235,6 +235,8 @@ class Partitions:
                 self._clock.call_later(RETRY_SECONDS, partial(self._images.apply_again, name))
         if self.on_offline is not None and not self._logs.offline.items() <= former_offline:
             self.on_offline()
+        with contextlib.suppress(StorageError):  # reported by the directory
+            await self._logs.settle_unopened(image)
         await self._images.note_applied(image)
 
     def _forget_restarted(self, former: MetadataImage) -> None:

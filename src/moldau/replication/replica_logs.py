@@ -30,7 +30,7 @@ from moldau.replication.kept_logs import KeptLogs
 from moldau.replication.partition import Partition
 from moldau.replication.published_images import PublishedImages
 from moldau.replication.rules.branch_start import find_origin, may_take_origin, origins_first
-from moldau.replication.rules.replica_fate import is_same_topic
+from moldau.replication.rules.replica_fate import Fate, decide_fate, is_same_topic
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.branching import stable_end
@@ -74,6 +74,7 @@ class ReplicaLogs:
         self.may_be_new = False  # else every log that is missing was here before
         self._upcoming: Iterator[_NewLog] = iter(())  # read as far as it is needed
         self._made: dict[TopicPartition, Log | BaseException] = {}  # ahead, and not opened yet
+        self._unopened: dict[TopicPartition, Log] = {}  # made for an image that became obsolete
 
     def forget_offline(self, name: str, image: MetadataImage) -> None:
         """A topic that was deleted is not missed; one that vanished may come back."""
@@ -93,12 +94,27 @@ class ReplicaLogs:
     ) -> Sequence[str]:
         """An image is applied next: returns the order in which its topics are to be opened.
 
-        What was made for an image that was not applied to its end is found in its place later.
+        What was made for an image that was not applied to its end is found in its place later, or
+        settled (`settle_unopened`).
         """
         ordered = origins_first(image, names)
         self._upcoming = self._find_new(image, ordered, options_of)
+        self._unopened.update((key, log) for key, log in self._made.items() if isinstance(log, Log))
         self._made.clear()
         return ordered
+
+    async def settle_unopened(self, image: MetadataImage) -> None:
+        """Logs that were made ahead and do not belong here any more go, or are kept (DEL-1)."""
+        for key, log in tuple(self._unopened.items()):
+            fate = decide_fate(key, log.topic_id, -1, image, self._broker_id)
+            is_unused = key not in self._partitions and self._log_store.logs.get(key) is log
+            if is_unused and fate is Fate.SERVE:
+                continue  # it waits for its origin, or is tried again
+            del self._unopened[key]
+            if is_unused and fate is Fate.DELETE:
+                await self._log_store.delete_log(key)
+            elif is_unused:
+                self.kept.keep(key, log, image)
 
     def _find_new(
         self,

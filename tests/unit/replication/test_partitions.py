@@ -664,6 +664,61 @@ def test_a_disk_that_fails_while_logs_are_made():
     play(story, LateWorkers())
 
 
+class PausingWorkers(LateWorkers):
+    """Does something once, before a piece of work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], None] | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+        return await super().run(work)
+
+
+@pytest.mark.parametrize("fate", ["deleted", "made again", "given to another broker", "missing"])
+def test_logs_that_are_made_when_the_session_ends_go_if_they_do_not_belong_here_in_the_next(
+    fate: str,
+):
+    workers = PausingWorkers()
+
+    async def story(stage: Stage) -> None:
+        image = image_of(stage, many=12)
+        (topic,) = image.topics.values()
+        deleted = {topic.topic_id: DeletedTopic("many", 0)}
+        match fate:
+            case "deleted":
+                later = replace(image, topics={}, topics_by_id={}, deleted=deleted)
+            case "made again":
+                again = replace(topic, topic_id=SECOND, partitions=topic.partitions[:1])
+                topics = {"many": again}
+                later = replace(image, topics=topics, topics_by_id={SECOND: again}, deleted=deleted)
+            case "given to another broker":
+                moved = [replace(one, replicas=(2,), leader=2) for one in topic.partitions]
+                later = replace(image, topics={"many": replace(topic, partitions=tuple(moved))})
+            case _:
+                later = replace(image, topics={}, topics_by_id={})
+        later = replace(later, version=image.version + 1)
+
+        def lose_session() -> None:
+            stage.partitions.suspend()
+            stage.partitions.resume(later)
+
+        workers.before = lose_session
+        await stage.partitions.apply(image, image.topics)
+        assert len(stage.store.logs) == MADE_AT_ONCE
+        await stage.partitions.apply(later, ["many"])
+        left = {"made again": 1, "missing": MADE_AT_ONCE}  # nobody asked for its deletion
+        assert len(stage.store.logs) == left.get(fate, 0)
+        for key in stage.store.logs:
+            state = later.find_partition(*key)
+            assert (stage.partitions.find(*key) is None) is (state is None)
+
+    play(story, workers)
+
+
 def test_a_topic_of_many_partitions_leaves_the_loop_to_others():
     async def story() -> None:
         stage = Stage()

@@ -140,6 +140,9 @@ class TransactionShard(StateShard[Transactions, TransactionRecord, TransactionRe
             await future
         finally:
             timer.cancel()
+            waiting = self._watchers.get(transactional_id, [])
+            if future in waiting:  # it was not woken: others may ask for long
+                waiting.remove(future)
 
     def report(self, event: TransactionEvent) -> None:
         """Handle what happened by itself; nobody waits for an answer."""

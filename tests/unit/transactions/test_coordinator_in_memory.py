@@ -277,6 +277,26 @@ def test_a_decision_is_carried_out_by_the_next_coordinator() -> None:
     run(story)
 
 
+def test_requests_that_have_stopped_waiting_for_markers_leave_nothing_behind() -> None:
+    """A client asks again and again while a broker that needs its marker is away."""
+
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        await producer.init()
+        await producer.add()
+        shards = list(broker.services.transactions._leads)
+        for shard in shards:
+            shard._send = lambda order: None  # the markers are not written
+        await world.clock.run_until_done(producer.end())
+        for _ in range(5):
+            refused = await world.clock.run_until_done(producer.add())
+            assert refused is ErrorCode.concurrent_transactions
+        assert not [one for shard in shards for one in shard._watchers.values() if one]
+        await broker.stop()
+
+    run(story)
+
+
 def test_an_id_that_nobody_uses_is_forgotten() -> None:
     async def story(world: World) -> None:
         broker, producer = await begin(world)

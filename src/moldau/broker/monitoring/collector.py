@@ -247,7 +247,7 @@ async def _collect_groups(
 async def _collect_transactions(services: Services, out: Exposition) -> None:
     states: Counter[str] = Counter()
     oldest_ms, now_ms = 0, services.clock.now_ms()
-    for number, one in enumerate(tuple(services.transactions.each_transaction()), start=1):
+    for number, one in enumerate(services.transactions.each_transaction(), start=1):
         if number % _PARTITIONS_PER_TURN == 0:
             await asyncio.sleep(0)
         states[one.state.label] += 1

@@ -64,6 +64,8 @@ class Transactions:
         self._by_id: dict[str, TransactionMetadata] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of what is prepared: the partitions without a marker, as far as is known here. Soft."""
+        self._open: dict[str, TransactionMetadata] = {}
+        """Those that may time out: few of the hundred thousand that there may be."""
         self._open_since: dict[AbortTimedOut, float] = {}
         """When what is open was first seen here, in monotonic seconds. Soft."""
 
@@ -87,10 +89,13 @@ class Transactions:
             new_state = TransactionState.DEAD if metadata is None else metadata.state
             check_move(transactional_id, former_state, new_state)
         self._unmarked.pop(transactional_id, None)
+        self._open.pop(transactional_id, None)
         if metadata is None or metadata.state is TransactionState.DEAD:
             self._by_id.pop(transactional_id, None)
             return
         self._by_id[transactional_id] = metadata
+        if metadata.may_time_out:
+            self._open[transactional_id] = metadata
         if metadata.state.is_prepared:
             self._unmarked[transactional_id] = metadata.partitions
 
@@ -169,17 +174,16 @@ class Transactions:
         """
         former, self._open_since = self._open_since, {}
         timed_out: list[AbortTimedOut] = []
-        for one in self:
-            if one.may_time_out:
-                abort = AbortTimedOut(
-                    transactional_id=one.transactional_id,
-                    producer_epoch=one.producer_epoch,
-                    started_ms=one.started_ms,
-                )
-                since = self._open_since[abort] = former.get(abort, now)
-                timeout_ms = one.timeout_ms
-                if one.started_ms + timeout_ms < now_ms or since + timeout_ms / 1000 < now:
-                    timed_out.append(abort)
+        for one in self._open.values():
+            abort = AbortTimedOut(
+                transactional_id=one.transactional_id,
+                producer_epoch=one.producer_epoch,
+                started_ms=one.started_ms,
+            )
+            since = self._open_since[abort] = former.get(abort, now)
+            timeout_ms = one.timeout_ms
+            if one.started_ms + timeout_ms < now_ms or since + timeout_ms / 1000 < now:
+                timed_out.append(abort)
         return timed_out
 
     def expired(self, expiration_ms: int, now_ms: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from moldau.transactions.rules.transaction_metadata import (
     NO_TIMEOUT_MS,
     IdAndEpoch,
     TransactionMetadata,
+    begin_id,
 )
 from moldau.transactions.rules.transaction_states import (
     MOVES,
@@ -155,6 +157,26 @@ def test_a_transaction_is_open_since_it_began_and_not_since_the_one_before_it_di
     stage.add(FIRST)
     assert not stage.machine.find_timed_out(stage.now_ms, 51.1)
     assert stage.machine.find_timed_out(stage.now_ms, 52.2)
+
+
+def test_a_hundred_thousand_ids_need_little_memory_and_none_once_they_have_expired() -> None:
+    machine, count = Transactions(), 20_000
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            transactional_id = f"orders-{number:06d}"
+            first = begin_id(transactional_id, number, 1_000, 0)
+            machine.apply(TransactionRecord(transactional_id, first))
+        size_bytes, _ = tracemalloc.get_traced_memory()
+        assert size_bytes / count * 100_000 < 50_000_000
+        assert not machine.find_timed_out(10_000, 10.0)
+        for transactional_id in machine.expired(1_000, 1_000):
+            machine.apply(TransactionRecord(transactional_id, None))
+        assert len(machine) == 0
+        machine.find_timed_out(10_000, 10.0)
+        assert sum(map(len, vars(machine).values())) == 0
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_time_out_that_is_told_late_aborts_no_later_transaction() -> None:

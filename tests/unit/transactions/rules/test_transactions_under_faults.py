@@ -321,6 +321,12 @@ class Coordination(RuleBasedStateMachine):
             if key in self.promised:
                 assert found == {self.promised[key]}, f"{key} did not end as its producer was told"
 
+    @invariant()
+    def what_may_time_out_is_looked_at_and_nothing_else(self) -> None:
+        if hasattr(self, "machine"):
+            open_now = [one for one in self.machine if one.may_time_out]
+            assert list(self.machine._open.values()) == open_now
+
     def drain(self) -> Iterator[MarkersToWrite]:
         self.crash()  # whoever coordinates now sends all of them
         self.now_ms += 10 * TIMEOUT_MS

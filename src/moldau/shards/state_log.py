@@ -181,8 +181,8 @@ class StateLog(Generic[S, R]):
             self._on_commit()
 
     async def load(self) -> AsyncGenerator[list[R], None]:
-        """Raises `CorruptBatchError` at a damaged batch: a flipped bit must not change the state
-        (GRP-9).
+        """Raises `StorageError` when the disk fails, whose directory is offline then, and
+        `CorruptBatchError` at a damaged batch: a flipped bit must not change the state (GRP-9).
 
         The partition is reported as damaged, so that another replica in sync takes over.
         """
@@ -193,7 +193,10 @@ class StateLog(Generic[S, R]):
             read = read_batches(log, offset, self._format.load_buffer_bytes(), end_offset)
             if read.slice is None:
                 return
-            data, damaged_from = await self._workers.run(partial(_read, read.slice, offset))
+            try:
+                data, damaged_from = await self._workers.run(partial(_read, read.slice, offset))
+            except OSError as error:
+                raise log.directory.judge(error) from error
             if damaged_from is not None:
                 self._partition.report_damage(damaged_from)
                 place = f"{self._partition.topic_partition} at offset {damaged_from}"

@@ -14,6 +14,7 @@ from moldau.errors import (
     InvalidRecordError,
     NotEnoughReplicasError,
     NotLeaderError,
+    StorageError,
 )
 from moldau.records.batch_header import BatchHeader
 from moldau.records.compression import Codec
@@ -140,6 +141,17 @@ def test_a_flipped_bit_is_not_loaded_and_the_partition_is_reported_as_damaged() 
         with pytest.raises(CorruptBatchError, match="clicks-0 at offset 1"):
             await scene.loaded()
         assert scene.bench.replicas[1].observer.suspicions == [1]
+
+    run(story)
+
+
+def test_a_disk_that_cannot_be_read_goes_offline_and_the_load_says_so() -> None:
+    async def story(scene: Scene) -> None:
+        scene.append("a")
+        scene.bench.replicas[1].files.fail_next("read", path_matching="*.log")
+        with pytest.raises(StorageError):
+            await scene.loaded()
+        assert scene.partition.log.directory.failure is not None
 
     run(story)
 

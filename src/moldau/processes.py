@@ -97,7 +97,12 @@ class BackgroundProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.pid_file.write_text(f"{self._child.pid}\n")
+        try:
+            self.pid_file.write_text(f"{self._child.pid}\n")
+        except OSError:  # nobody could find it again
+            self._child.kill()
+            self._child.wait()
+            raise
         if ends_with_parent:
             self._guard = subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", _GUARD, str(self._child.pid)],

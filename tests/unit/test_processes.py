@@ -95,6 +95,16 @@ def test_a_pid_file_without_a_process_says_that_nothing_runs(
     assert process.stop(0)
 
 
+def test_a_program_whose_pid_cannot_be_written_down_is_not_left_running(programs: Programs) -> None:
+    programs.find().pid_file.mkdir(parents=True)  # as on a disk that is full
+    process = programs.find()
+    with pytest.raises(IsADirectoryError):
+        process.launch([sys.executable, "-c", _OBEDIENT, str(programs.folder)])
+    assert process._child is not None
+    assert process._child.poll() is not None
+    process.pid_file.rmdir()
+
+
 def test_a_guarded_program_ends_when_its_parent_is_gone(programs: Programs) -> None:
     process = programs.start(_OBEDIENT, ends_with_parent=True)
     guard, process._guard = process._guard, None

@@ -51,16 +51,16 @@ class LocalBroker:
 
 
 class ZookeeperBroker(LocalBroker):
-    """One broker of a cluster with ZooKeeper: its data, its log and its pid are in its folder."""
+    """One broker of a cluster with ZooKeeper: its data and its pid are in its folder."""
 
-    def __init__(self, broker_id: int, port: int, folder: Path) -> None:
-        self._data_folder = folder / "data"
+    def __init__(self, broker_id: int, plan: ClusterPlan, folder: Path) -> None:
+        self._data_folder, logs = folder / "data", plan.log_dir
         process = BackgroundProcess(
             pid_file=folder / "broker.pid",
-            log_file=folder / "broker.log",
+            log_file=Path(logs) / f"{folder.name}.log" if logs else folder / "broker.log",
             mark=str(self._data_folder),
         )
-        super().__init__(broker_id, port, process)
+        super().__init__(broker_id, plan.broker_port(broker_id), process)
         self._wait = ListeningLine(process, f"broker {broker_id}")
 
     def launch(self, zookeeper: str, config: Sequence[str], settings: Sequence[str]) -> None:
@@ -158,7 +158,7 @@ class SupervisedCluster:
         self._data_folder = self.folder / "data"
         self._supervisor = BackgroundProcess(
             pid_file=self.folder / "supervisor.pid",
-            log_file=self.folder / "brokers.log",
+            log_file=Path(plan.log_dir or self.folder) / "brokers.log",
             mark=str(self._data_folder),
         )
         numbers = range(1, plan.brokers + 1)
@@ -227,7 +227,7 @@ class ZookeeperCluster:
         self.folder = folder.resolve()
         self.plan = plan
         self.brokers = tuple(
-            ZookeeperBroker(number, plan.broker_port(number), self.folder / f"broker-{number}")
+            ZookeeperBroker(number, plan, self.folder / f"broker-{number}")
             for number in range(1, plan.brokers + 1)
         )
         self.zookeeper = ZookeeperEnsemble.find(self._zookeeper_folder)

@@ -28,6 +28,7 @@ class ClusterPlan:
     base_port: int
     zookeeper_nodes: int  # 0: the brokers share a store that their supervisor serves
     secure: str | None = None  # the folder of `moldau secure init`
+    log_dir: str | None = None  # of what the brokers print; beside their data where it is None
 
     def broker_port(self, broker_id: int) -> int:
         return self.base_port + broker_id - 1
@@ -75,26 +76,24 @@ class ClusterPlan:
         zookeeper_nodes: int | None,
         with_zookeeper: bool = False,
         secure: Path | None = None,
+        log_dir: Path | None = None,
     ) -> ClusterPlan:
         """What was asked for, else what is there, else the defaults. Brokers can be added."""
         former = cls.find(folder)
-        secured = None if secure is None else str(secure.resolve())
-        if former is None:
-            return cls(
-                brokers=brokers or DEFAULT_BROKERS,
-                base_port=base_port or DEFAULT_BASE_PORT,
-                zookeeper_nodes=zookeeper_nodes
-                or (_FIRST_NODES if with_zookeeper else NO_ZOOKEEPER),
-                secure=secured,
-            )
-        if with_zookeeper and zookeeper_nodes is None:
-            zookeeper_nodes = former.zookeeper_nodes or _FIRST_NODES
-        chosen = cls(
-            brokers=brokers or former.brokers,
-            base_port=base_port or former.base_port,
-            zookeeper_nodes=zookeeper_nodes or former.zookeeper_nodes,
-            secure=secured or former.secure,
+        known = former or cls(
+            brokers=DEFAULT_BROKERS, base_port=DEFAULT_BASE_PORT, zookeeper_nodes=NO_ZOOKEEPER
         )
+        if with_zookeeper and zookeeper_nodes is None:
+            zookeeper_nodes = known.zookeeper_nodes or _FIRST_NODES
+        chosen = cls(
+            brokers=brokers or known.brokers,
+            base_port=base_port or known.base_port,
+            zookeeper_nodes=zookeeper_nodes or known.zookeeper_nodes,
+            secure=known.secure if secure is None else str(secure.resolve()),
+            log_dir=known.log_dir if log_dir is None else str(log_dir.resolve()),
+        )
+        if former is None:
+            return chosen
         if former.zookeeper_nodes and former.secure != chosen.secure:
             raise StartupError(
                 f"{folder} holds a cluster whose ZooKeeper is "

@@ -73,6 +73,16 @@ def start(
             show_default="none, or as before",
         ),
     ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Folder for the log of the brokers. On another disk than the data, the log can be "
+            "written when the data disk is full.",
+            show_default="that of --data-dir, or as before",
+        ),
+    ] = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,6 +122,7 @@ def start(
         zookeeper_nodes=zookeeper_nodes,
         with_zookeeper=zookeeper,
         secure=secure,
+        log_dir=log_dir,
     )
     if plan.secure_folder is not None:
         plan.secure_folder.require()

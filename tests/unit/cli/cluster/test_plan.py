@@ -62,6 +62,18 @@ def test_a_cluster_without_zookeeper_does_not_get_one_later(tmp_path: Path) -> N
         choose(tmp_path, with_zookeeper=True)
 
 
+def test_the_folder_of_the_logs_is_kept_until_another_one_is_given(tmp_path: Path) -> None:
+    def choose_logs(log_dir: Path | None) -> ClusterPlan:
+        return ClusterPlan.choose(
+            tmp_path, brokers=1, base_port=None, zookeeper_nodes=None, log_dir=log_dir
+        )
+
+    for given, expected in ((None, None), ("one", "one"), (None, "one"), ("two", "two")):
+        plan = choose_logs(None if given is None else tmp_path / given)
+        assert plan.log_dir == (None if expected is None else str(tmp_path / expected))
+        plan.save(tmp_path)
+
+
 def test_brokers_can_be_added_and_ports_moved(tmp_path: Path) -> None:
     ClusterPlan(brokers=2, base_port=7000, zookeeper_nodes=1).save(tmp_path)
     grown = ClusterPlan(brokers=4, base_port=8000, zookeeper_nodes=1)

@@ -84,6 +84,11 @@ class LogMove:
         return self.log.topic_partition
 
     @property
+    def has_copy(self) -> bool:
+        """Whether `create` or `resume` is over: it can run."""
+        return self._future is not None
+
+    @property
     def size_bytes(self) -> int:
         return 0 if self._future is None else self._future.size_bytes
 

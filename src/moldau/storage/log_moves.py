@@ -142,19 +142,20 @@ class LogMoves:
 
     async def cancel(self, topic_partition: TopicPartition) -> None:
         """Call a move off, if there is one: its log is about to go."""
-        if topic_partition in self._moves:
-            async with self._changing:
-                await self._call_off(topic_partition)
+        async with self._changing:
+            await self._call_off(topic_partition)
 
     async def _call_off(self, key: TopicPartition) -> None:
+        move = self._moves.pop(key, None)  # first: what is cancelled would be started again
+        if move is None:
+            return
         task = self._running.get(key)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
             self._running.pop(key, None)  # one that has never begun could not do it itself
-        move = self._moves.get(key)  # it may have come to its end
-        if move is not None:
-            self._forget(move)
+            self._changed.set()
+        if not move.is_done:  # it may have come to its end
             with contextlib.suppress(StorageError):  # the directory has reported it
                 move.abandon()
 
@@ -211,7 +212,8 @@ class LogMoves:
 
     def _start_due(self) -> None:
         limit = self._options().num_replica_alter_log_dirs_threads or len(self._directories)
-        waiting = [move for key, move in self._moves.items() if key not in self._running]
+        due = (move for move in self._moves.values() if move.has_copy)
+        waiting = [move for move in due if move.topic_partition not in self._running]
         for move in waiting[: max(0, limit - len(self._running))]:
             key = move.topic_partition
             self._running[key] = self._tasks.spawn(f"move {key}", self._run(move))

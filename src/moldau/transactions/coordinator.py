@@ -230,8 +230,7 @@ class TransactionCoordinator:
     async def run_expiry(self) -> None:
         """Forget ids that nobody uses, for ever."""
         while True:
-            options = self._options()
-            interval_ms = options.transaction_remove_expired_transaction_cleanup_interval_ms
+            interval_ms = self._options().transaction_remove_expired_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
             if not self._leads:
                 continue

@@ -67,6 +67,49 @@ def folders(files: Files, *roots: Path) -> list[Path]:
     return [root / name for root in roots for name in files.list_folder(root) if "clicks" in name]
 
 
+def test_a_move_is_not_started_before_its_copy_is_there(caplog: pytest.LogCaptureFixture):
+    """Another one that is called off at that moment has those that wait looked at."""
+
+    async def story(bench: Bench, store: LogStore, log: Log) -> None:
+        moves = asyncio.create_task(store.moves.run())
+        begun = asyncio.create_task(store.moves.begin(log, MORE))
+        while not begun.done():
+            store.moves._changed.set()
+            await asyncio.sleep(0)
+        while store.moves.find(CLICKS) is not None:
+            await asyncio.sleep(0)
+        moves.cancel()
+        assert log.folder == MORE / "clicks-0"
+        left = [one for one in folders(bench.files, MORE) if not one.name.endswith("-delete")]
+        assert left == [log.folder]
+
+    moving(story)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_move_that_is_called_off_is_not_started_again(
+    turns: int, caplog: pytest.LogCaptureFixture
+):
+    async def story(bench: Bench, store: LogStore, log: Log) -> None:
+        moves = asyncio.create_task(store.moves.run())
+        await store.moves.begin(log, MORE)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await store.moves.begin(log, DATA)  # where it is, unless it was faster
+        await store.moves.begin(log, MORE)
+        while store.moves.find(CLICKS) is not None:
+            await asyncio.sleep(0)
+        assert not store.moves._running
+        moves.cancel()
+        assert log.folder == MORE / "clicks-0"
+        left = [one for one in folders(bench.files, MORE) if not one.name.endswith("-delete")]
+        assert left == [log.folder]
+
+    moving(story)
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize("count", [0, 20])
 def test_a_log_that_ends_in_a_gap_moves_without_an_append(count: int):
     """Kafka's cleaner may leave nothing before a segment that is still empty."""

@@ -161,10 +161,9 @@ class SupervisedCluster:
             log_file=Path(plan.log_dir or self.folder) / "brokers.log",
             mark=str(self._data_folder),
         )
-        numbers = range(1, plan.brokers + 1)
         self.brokers = tuple(
             LocalBroker(number, plan.broker_port(number), self._process_of(number))
-            for number in numbers
+            for number in range(1, plan.brokers + 1)
         )
 
     def _process_of(self, number: int) -> BackgroundProcess:

@@ -181,8 +181,7 @@ class Transactions:
                 started_ms=one.started_ms,
             )
             since = self._open_since[abort] = former.get(abort, now)
-            timeout_ms = one.timeout_ms
-            if one.started_ms + timeout_ms < now_ms or since + timeout_ms / 1000 < now:
+            if one.started_ms + one.timeout_ms < now_ms or since + one.timeout_ms / 1000 < now:
                 timed_out.append(abort)
         return timed_out
 

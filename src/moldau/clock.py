@@ -54,27 +54,40 @@ class SystemClock:
 
 
 async def finish_within(work: Coroutine[Any, Any, T], clock: Clock, seconds: float) -> T:
-    """Do the work; raises TimeoutError, and cancels it, when it takes longer on this clock."""
-    task = asyncio.get_running_loop().create_task(work)
+    """Do the work; raises TimeoutError, and cancels it, when it takes longer on this clock.
+
+    As `asyncio.timeout`, it runs in the task of its caller: brokers ask each other many times a
+    second, and a task for each request would cost more than the rest of the waiting. An error of
+    work that ends because somebody cancels the caller is left out: the cancellation is raised.
+    """
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("only a task can wait")
+    cancellations = task.cancelling()
+    is_late = False
 
     def give_up() -> None:
+        nonlocal is_late
+        is_late = True
         task.cancel()
 
     timer = clock.call_later(seconds, give_up)
     try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # seen: nobody is left to raise it to
+        return await work
+    except (Exception, asyncio.CancelledError) as error:
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if task.cancelling() > cancellations + is_late:  # by somebody else
+            if is_cancelled:
+                raise
+            raise asyncio.CancelledError from error
+        if is_late and is_cancelled:
+            message = f"it was not done within {seconds:g} seconds"
+            raise TimeoutError(message) from None
         raise
     finally:
         timer.cancel()
-    if task.cancelled():
-        raise TimeoutError(f"it was not done within {seconds:g} seconds")
-    return task.result()
+        if is_late:
+            task.uncancel()
 
 
 _COUNTS_SUSPENSION: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

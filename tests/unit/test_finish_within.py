@@ -49,6 +49,59 @@ def test_work_that_takes_longer_is_cancelled_and_its_end_is_waited_for() -> None
     asyncio.run(perform())
 
 
+def test_work_that_fails_when_its_time_is_over_tells_why() -> None:
+    async def work(clock: ManualClock) -> None:
+        try:
+            await clock.sleep(10)
+        finally:
+            raise OSError("lost")
+
+    async def perform() -> None:
+        clock = ManualClock()
+        waiting = asyncio.ensure_future(finish_within(work(clock), clock, 2))
+        await wait_until_idle()
+        await clock.advance(2)
+        with pytest.raises(OSError, match="lost"):
+            await waiting
+
+    asyncio.run(perform())
+
+
+def test_a_time_out_is_no_cancellation_of_the_caller() -> None:
+    async def perform() -> None:
+        clock = ManualClock()
+        left: list[int] = []
+
+        async def wait_twice() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            for _ in range(2):
+                with pytest.raises(TimeoutError):
+                    await finish_within(clock.sleep(10), clock, 2)
+                left.append(task.cancelling())
+
+        waiting = asyncio.ensure_future(wait_twice())
+        await wait_until_idle()
+        await clock.advance(5)
+        await waiting
+        assert left == [0, 0]
+
+    asyncio.run(perform())
+
+
+def test_a_caller_that_is_cancelled_as_the_time_ends_is_cancelled() -> None:
+    async def perform() -> None:
+        clock = ManualClock()
+        waiting = asyncio.ensure_future(finish_within(clock.sleep(10), clock, 2))
+        await wait_until_idle()
+        clock.call_later(2, waiting.cancel)
+        clock.jump(2)  # both timers fire before the task goes on
+        await asyncio.wait((waiting,))
+        assert waiting.cancelled()
+
+    asyncio.run(perform())
+
+
 def test_what_the_work_raises_is_raised() -> None:
     async def work() -> None:
         raise ValueError("no")
@@ -91,10 +144,8 @@ def test_work_that_fails_as_its_owner_is_cancelled_complains_to_nobody(fails_lat
         waiting: asyncio.Task[None]
 
         async def work() -> None:
-            task = asyncio.current_task()
-            assert task is not None
             if not fails_late:
-                task.add_done_callback(lambda _: waiting.cancel())
+                waiting.cancel()
                 raise OSError("lost")
             try:
                 loop.call_soon(waiting.cancel)

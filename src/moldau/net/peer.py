@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from moldau.clock import Clock, Timer, finish_within
 from moldau.errors import (
@@ -100,11 +100,11 @@ class Peer:
         The correlation id in the frame is replaced. Raises `BrokerUnreachableError` when surely
         nothing was sent, `ConnectionLostError` and `NoAnswerError` when something may have been.
         """
-        silence = NoAnswerError(f"{self._name} gave no answer in {timeout_seconds:g} s")
         try:
             return await finish_within(self._ask(frame), self._clock, timeout_seconds)
         except TimeoutError:
-            raise silence from None
+            silence = f"{self._name} gave no answer in {timeout_seconds:g} s"
+            raise NoAnswerError(silence) from None
 
     async def close(self) -> None:
         """End the connection; whoever waits for an answer hears of it."""
@@ -118,7 +118,9 @@ class Peer:
             channel = await self._open()
             correlation_id = self._next_correlation_id
             self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
-            self._asking, self._has_left = asyncio.current_task(), False
+            asking = self._asking = cast("asyncio.Task[object]", asyncio.current_task())
+            self._has_left = False
+            cancellations = asking.cancelling()
             if self._look is None:
                 self._look_later()
             try:
@@ -132,7 +134,7 @@ class Peer:
                 ) from error
             except BaseException:  # cancelled: the answer would come in the middle of the next one
                 await self._hang_up()
-                if self._has_left:
+                if self._has_left and asking.uncancel() <= cancellations:
                     raise ConnectionLostError(f"{self._name} has left or moved") from None
                 raise
             finally:

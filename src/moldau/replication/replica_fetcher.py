@@ -324,23 +324,22 @@ class ReplicaFetcher:
         )
 
     async def _fetch(self) -> None:
-        work = self._link.fetch(self._request())
-        self._under_way = asyncio.get_running_loop().create_task(work)
+        fetch = asyncio.get_running_loop().create_task(self._link.fetch(self._request()))
+        self._under_way = fetch
         try:
-            await asyncio.wait((self._under_way,))
+            await fetch
+        except (Exception, asyncio.CancelledError) as error:  # what it is, the fetch tells below
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
         finally:
-            task, self._under_way = self._under_way, None
-            if not task.done():  # this task is being cancelled
-                task.cancel()
-                await asyncio.wait((task,))
-        if task.cancelled():
+            self._under_way = None
+        if fetch.cancelled():  # it was interrupted
             self._session.start_over()
-            return
-        error = task.exception()
-        if error is None:
-            await self._use(task.result())
+        elif (failure := fetch.exception()) is not None:
+            await self._pause(failure)
         else:
-            await self._pause(error)
+            await self._use(fetch.result())
 
     async def _pause(self, error: BaseException) -> None:
         if not isinstance(error, ClientError | MalformedFrameError):

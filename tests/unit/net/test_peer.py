@@ -76,8 +76,12 @@ class World:
         )
 
     def begin(self, body: bytes, timeout_seconds: float = 5.0) -> asyncio.Task[memoryview]:
+        return asyncio.create_task(self.ask_here(body, timeout_seconds))
+
+    async def ask_here(self, body: bytes, timeout_seconds: float = 5.0) -> memoryview:
+        """In the task of the caller."""
         frame = struct.pack(">ihhi", 8 + len(body), 1, 16, 99) + body
-        return asyncio.create_task(self.peer.ask((frame,), timeout_seconds=timeout_seconds))
+        return await self.peer.ask((frame,), timeout_seconds=timeout_seconds)
 
     async def finish(self, task: asyncio.Task[memoryview]) -> bytes:
         for _ in range(100):
@@ -151,6 +155,27 @@ def test_a_broker_that_leaves_is_not_waited_for(address: PeerAddress | None):
         with pytest.raises(BrokerUnreachableError):
             await world.finish(next_one)
         assert not world.peer.is_connected
+
+    run(story)
+
+
+def test_the_news_that_a_broker_has_left_is_no_cancellation_of_the_caller():
+    async def story(world: World) -> None:
+        await world.listen()
+        world.server.is_silent = True
+
+        async def ask() -> int:
+            task = asyncio.current_task()
+            assert task is not None
+            with pytest.raises(ConnectionLostError, match="has left or moved"):
+                await world.ask_here(b"one")
+            return task.cancelling()
+
+        asked = asyncio.create_task(ask())
+        await world.clock.advance(1)
+        world.address = None
+        await world.clock.advance(1)
+        assert await asked == 0
 
     run(story)
 

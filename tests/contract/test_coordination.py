@@ -244,6 +244,7 @@ def test_many_nodes_are_read_in_the_order_asked_for(play: Play) -> None:
         await session.create("/b", b"2")
         nodes = await session.get_many(["/b", "/missing", "/a"])
         assert [None if node is None else node.data for node in nodes] == [b"2", None, b"1"]
+        assert not await session.get_many([])
 
     play(story)
 

@@ -165,7 +165,7 @@ class ConfigWriter:
 
     async def _missing_parents(self, entity: QuotaEntity) -> list[str]:
         paths = quota_nodes.parents(entity)
-        nodes = await self._coordination.get_many(paths) if paths else ()
+        nodes = await self._coordination.get_many(paths)
         return [path for path, node in zip(paths, nodes, strict=True) if node is None]
 
     async def _plan(

@@ -88,7 +88,7 @@ class MetadataReader:
         """Those of these topics that were deleted, and did not merely vanish (DEL-1), in the order
         of their deletions."""
         paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
-        nodes = await self._coordination.get_many(paths) if paths else ()
+        nodes = await self._coordination.get_many(paths)
         pairs = zip(topic_ids, nodes, strict=True)
         found = [(topic_id, node) for topic_id, node in pairs if node is not None]
         found.sort(key=lambda pair: pair[1].created_id)
@@ -243,7 +243,7 @@ class MetadataReader:
     async def read_group_configs(self, group_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """In one round; groups whose nodes are damaged are left out."""
         paths = [layout.group_config_path(group_id) for group_id in group_ids]
-        nodes = await self._coordination.get_many(paths) if paths else ()
+        nodes = await self._coordination.get_many(paths)
         configs: dict[str, Mapping[str, str]] = {}
         for group_id, path, node in zip(group_ids, paths, nodes, strict=True):
             try:
@@ -273,7 +273,7 @@ class MetadataReader:
     ) -> dict[ResourcePattern, frozenset[AclEntry]]:
         """In one round; no entries where there is no node."""
         paths = [acl_nodes.acl_path(pattern) for pattern in patterns]
-        nodes = await self._coordination.get_many(paths) if paths else ()
+        nodes = await self._coordination.get_many(paths)
         return {
             pattern: frozenset() if node is None else acl_nodes.decode_acls(path, node.data)
             for pattern, path, node in zip(patterns, paths, nodes, strict=True)
@@ -299,7 +299,7 @@ class MetadataReader:
     ) -> dict[QuotaEntity, dict[str, float]]:
         """In one round; those whose nodes are damaged are left out."""
         paths = [quota_nodes.quota_path(entity) for entity in entities]
-        nodes = await self._coordination.get_many(paths) if paths else ()
+        nodes = await self._coordination.get_many(paths)
         quotas: dict[QuotaEntity, dict[str, float]] = {}
         for entity, node in zip(entities, nodes, strict=True):
             try:

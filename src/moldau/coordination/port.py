@@ -111,7 +111,10 @@ class Coordination(Protocol):
     async def get(self, path: str) -> Node | None: ...
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
-        """Many reads for the price of one wait; not a snapshot: one is read after the other."""
+        """Many reads for the price of one wait; not a snapshot: one is read after the other.
+
+        Without paths there is nothing to ask and nothing to wait for.
+        """
         ...
 
     async def children(self, path: str) -> Sequence[str]:

@@ -374,6 +374,9 @@ class StoreSession(TreeWriter):
         return (await self.get_many((path,)))[0]
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
+        if not paths:
+            self.require_alive()
+            return ()
         number = next(self._numbers)
         result = await self._ask(number, ReadNodes(number=number, paths=tuple(paths)))
         return cast("Sequence[Node | None]", result)

@@ -140,6 +140,20 @@ def test_a_short_cut_costs_nothing_but_time() -> None:
     play(story)
 
 
+def test_reading_no_nodes_asks_nothing() -> None:
+    async def story(stage: Stage) -> None:
+        session = await stage.connect("one")
+        stage.cut("one")
+        before = stage.loop.time()
+        assert not await session.get_many(())
+        assert stage.loop.time() == before
+        session.expire()
+        with pytest.raises(SessionExpiredError):
+            await session.get_many(())
+
+    play(story)
+
+
 def test_a_write_whose_answer_is_lost_has_happened_and_the_caller_cannot_know() -> None:
     async def story(stage: Stage) -> None:
         session = await stage.connect("one")

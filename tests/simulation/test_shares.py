@@ -32,3 +32,13 @@ def test_a_group_works_beside_transactions() -> None:
     outcome.require_success()
     assert outcome.shared > 0
     assert outcome.transactions > 0
+
+
+@pytest.mark.parametrize("seed", [4, 12])
+def test_a_group_is_given_records_of_committed_transactions_only(seed: int) -> None:
+    cluster = SimulatedCluster(seed=seed, transactions=True, shares=True)
+    assert cluster.shares.reads_committed
+    outcome = cluster.run()
+    outcome.require_success()
+    assert outcome.shared > 0
+    assert outcome.transactions > 0

@@ -5,6 +5,8 @@ with a topic of their own in some of these. Whenever one is told something, what
 looked at, and what was confirmed has to be in the log of the share coordinator (SHR-3). When
 everything has healed, a taker that accepts whatever comes takes what is left: the group comes to
 the end of every partition, and `share_history` says what must have become of each record (SHR-9).
+Where there are transactions, too, some groups read committed records only, and those of the
+transactions' results with them: none of the others comes to anybody (SHR-12).
 What each share coordinator knows then is what its log says (SHS-5).
 """
 
@@ -38,16 +40,18 @@ from moldau.shares.share_partition import SharePartition
 from moldau.shares.share_state_log import decode_share_state
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
-from moldau.testing.replica_logs import read_log, values_of
+from moldau.testing.cluster_transactions import SINKS, ClusterTransactions
+from moldau.testing.replica_logs import committed_offsets_of, read_log, values_of
 from moldau.testing.share_history import SeenLeader, ShareHistory
 from moldau.testing.simulated_clients import Client
-from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine
+from moldau.testing.simulated_machine import DATA_FOLDER
 from moldau.testing.simulated_takers import SimulatedTaker
 from moldau.testing.simulated_workload import TOPIC, Workload
 
 JOBS: Final = TopicPartition("jobs", 0)
 LETTERS: Final = TopicPartition("dlq.letters", 0)
 _SHARE_OF_SEEDS: Final = 0.25
+_COMMITTED_SHARE: Final = 0.6  # of the seeds that have transactions, too
 _DRAINING_SECONDS: Final = 20.0
 _LETTERS_ALLOWED: Final = "errors.deadletterqueue.group.enable"
 _PAUSE_SECONDS: Final = 0.1
@@ -64,7 +68,12 @@ class ClusterShares:
     """One for each run."""
 
     def __init__(
-        self, random: Random, history: ClusterHistory, observer: ClusterObserver, is_on: bool | None
+        self,
+        random: Random,
+        history: ClusterHistory,
+        observer: ClusterObserver,
+        transactions: ClusterTransactions,
+        is_on: bool | None,
     ) -> None:
         """`is_on` is for the seed to say if it is None."""
         drawn = random.random() < _SHARE_OF_SEEDS
@@ -85,8 +94,13 @@ class ClusterShares:
                 ("900", "300000")
             ),
         }
+        reads_committed = random.random() < _COMMITTED_SHARE
+        self.reads_committed = reads_committed and self.is_on and transactions.is_on
+        if self.reads_committed:
+            self._topics = *self._topics, SINKS[0].topic
         self._history = history
         self._observer = observer
+        self._transactions = transactions
         self._told: ShareHistory | None = None  # of the present takers
         self._book: _ShareLogs | None = None
 
@@ -120,6 +134,8 @@ class ClusterShares:
         if JOBS.topic in self._topics:
             await workload.make_topic(name, JOBS.topic, 1, {})
         config = {"share.auto.offset.reset": "earliest"}
+        if self.reads_committed:
+            config["share.isolation.level"] = "read_committed"
         if self._has_letters:
             await workload.make_topic(name, LETTERS.topic, 1, {_LETTERS_ALLOWED: "true"})
             config["errors.deadletterqueue.topic.name"] = LETTERS.topic
@@ -132,7 +148,9 @@ class ClusterShares:
         if not self.is_on:
             return ()
         self._told = ShareHistory(f"s{suffix}", self._delivery_limit, self._history.report)
-        self._book = _ShareLogs(workload, self._observer, self._history, self._told)
+        self._book = _ShareLogs(
+            workload, self._observer, self._history, self._told, self._transactions
+        )
         clients: list[Client] = [
             self._make_taker(workload, f"s{suffix}-{number}") for number in range(self._takers)
         ]
@@ -176,12 +194,18 @@ class ClusterShares:
         if flaw is not None:
             self._history.report("SHR-9", flaw)
             return
-        present = {
-            partition.topic_partition: list(_values(machine, partition.topic_partition))
-            for machine, partition in workload.leaders()
-            if partition.topic_partition.topic in self._topics
-        }
-        self._told.check_end(present, self._read_letters(workload) if self._has_letters else None)
+        present: dict[TopicPartition, list[int]] = {}
+        withheld: dict[TopicPartition, list[int]] = {}
+        for machine, partition in workload.leaders():
+            place = partition.topic_partition
+            if place.topic in self._topics:
+                log = read_log(machine.files, DATA_FOLDER, place)
+                values = values_of(log)
+                readable = committed_offsets_of(log) if self.reads_committed else values.keys()
+                present[place] = [offset for offset in values if offset in readable]
+                withheld[place] = [offset for offset in values if offset not in readable]
+        letters = self._read_letters(workload) if self._has_letters else None
+        self._told.check_end(present, letters, withheld)
         self._book.check_coordinators()
 
     def _find_undone(self, workload: Workload) -> str | None:
@@ -196,11 +220,14 @@ class ClusterShares:
             in_flight = None if found is None else found.in_flight
             if found is None or in_flight is None:
                 return f"{machine.host} leads {place}, and nobody takes from it"
-            if in_flight.start_offset < partition.log.log_end_offset:
+            end_offset = partition.log.log_end_offset
+            if self.reads_committed:  # after a power loss of all machines a transaction may hang
+                end_offset = partition.last_stable_offset
+            if in_flight.start_offset < end_offset:
                 return (
                     f"{machine.host} has {place} for {self._told.group} from "
-                    f"{in_flight.start_offset} on, and the log ends at "
-                    f"{partition.log.log_end_offset}: {[*in_flight.runs][:3]}"
+                    f"{in_flight.start_offset} on, and what it may read ends at {end_offset}: "
+                    f"{[*in_flight.runs][:3]}"
                 )
         return None
 
@@ -227,8 +254,10 @@ class _ShareLogs:
         observer: ClusterObserver,
         history: ClusterHistory,
         told: ShareHistory,
+        transactions: ClusterTransactions,
     ) -> None:
         self._machines = workload.machines
+        self._transactions = transactions
         self._observer = observer
         self._history = history
         self._told = told
@@ -270,6 +299,9 @@ class _ShareLogs:
                         self._count_loads(partition, found),
                     ),
                 )
+
+    def see_record(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        self._transactions.deliver(self._told.group, partition, offset, value)
 
     def require_stored(
         self, partition: TopicPartition, offsets: Collection[int], kind: AcknowledgeType
@@ -392,7 +424,3 @@ def _records(batches: Sequence[StoredBatch]) -> Iterator[ShareStateRecord]:
             record = decode_share_state(row.key, row.value)
             if record is not None:
                 yield record._replace(offset=offset)
-
-
-def _values(machine: SimulatedMachine, partition: TopicPartition) -> Mapping[int, bytes]:
-    return values_of(read_log(machine.files, DATA_FOLDER, partition))

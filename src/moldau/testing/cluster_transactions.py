@@ -115,6 +115,11 @@ class ClusterTransactions:
             max_bytes=workload.habits.fetch_max_bytes,
         )
 
+    def deliver(self, group: str, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A share group that reads committed records only was given one."""
+        if self._told is not None and partition in SINKS:
+            self._told.see(partition, offset, value, by=group)
+
     # At the end
 
     async def check_end(self, workload: Workload) -> None:

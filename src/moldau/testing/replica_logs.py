@@ -7,7 +7,8 @@ in both, in the middle of that, the longer one is meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from moldau.errors import MoldauError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import HEADER_BYTES, read_header
 from moldau.records.batch_reader import records_of
+from moldau.records.control_records import ControlType, find_control_type
 from moldau.records.crc import crc_matches
 from moldau.storage.rules.file_names import PARTITION_METADATA_FILE
 from moldau.testing.cluster_history import StoredBatch
@@ -117,3 +119,23 @@ def values_of(batches: list[StoredBatch]) -> dict[int, bytes]:
         except MoldauError:
             continue
     return values
+
+
+def committed_offsets_of(batches: Iterable[StoredBatch]) -> set[int]:
+    """The offsets of all records that `read_committed` has to show: those of no transaction, and
+    those of transactions whose marker in the log says commit."""
+    committed: set[int] = set()
+    open_offsets: defaultdict[int, list[int]] = defaultdict(list)  # by producer
+    for batch in batches:
+        header = read_header(batch.content)
+        offsets = range(header.base_offset, header.next_offset)
+        if header.is_control:
+            decided = open_offsets.pop(header.producer_id, [])
+            (marker,) = records_of(batch.content, header)
+            if find_control_type(marker.key) is ControlType.COMMIT:
+                committed.update(decided)
+        elif header.is_transactional:
+            open_offsets[header.producer_id] += offsets
+        else:
+            committed.update(offsets)
+    return committed

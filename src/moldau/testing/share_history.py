@@ -9,6 +9,8 @@ what a leader knows. So it can be said:
 - In the end every record was accepted, rejected, or delivered as often as the group allows; with a
   dead-letter topic, what was not accepted has a letter (SHR-9).
 - A record is delivered `delivery.count.limit` times at most (SHR-5).
+- A group that reads committed records only gets none of a transaction that was aborted or has no
+  end (SHR-12).
 - Under one leader, while its session lasts, the delivery count of a record does not go down
   (SHR-10); and the start offset never goes back, whoever leads (SHR-2).
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from moldau.model import TopicPartition
@@ -148,9 +151,19 @@ class ShareHistory:
         self,
         present: Mapping[TopicPartition, Collection[int]],
         letters: Collection[tuple[TopicPartition, int]] | None,
+        withheld: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
     ) -> None:
         """`present` are the offsets of all records that the group has to have had; `letters` are
-        those with a dead letter, None without a topic for these."""
+        those with a dead letter, None without a topic for these. The group may not have had those
+        that are `withheld`."""
+        for partition, offsets in withheld.items():
+            for offset in offsets:
+                if (partition, offset) in self._told and self._told[partition, offset].deliveries:
+                    self._report(
+                        "SHR-12",
+                        f"{partition}@{offset} was delivered to {self.group}, and is no record of "
+                        "a committed transaction",
+                    )
         for partition, offsets in present.items():
             for offset in offsets:
                 self._check_fate(partition, offset, letters)

@@ -151,7 +151,11 @@ class SimulatedCluster:
             self.world.streams.stream("transactions"), self.history, TOPIC, transactions
         )
         self.shares = ClusterShares(
-            self.world.streams.stream("shares"), self.history, self.observer, shares
+            self.world.streams.stream("shares"),
+            self.history,
+            self.observer,
+            self.transactions,
+            shares,
         )
         families = (self.cleanup, self.transactions, self.shares)
         replicas = str(min(3, len(self.broker_ids)))

@@ -52,6 +52,10 @@ class ShareBook(Protocol):
         """At what leaders know of the partition."""
         ...
 
+    def see_record(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A taker was given it."""
+        ...
+
     def require_stored(
         self, partition: TopicPartition, offsets: Collection[int], kind: AcknowledgeType
     ) -> None:
@@ -266,7 +270,9 @@ class SimulatedTaker(Client):
         return TakerProgram(self, process, clock, queue, is_diligent=self._is_diligent)
 
     def see(self, job: AsyncJob) -> None:
-        self._history.see(_place_of(job), job.record.offset, bytes(job.record.value or b""))
+        seen = _place_of(job), job.record.offset, bytes(job.record.value or b"")
+        self._history.see(*seen)
+        self.book.see_record(*seen)
 
 
 def _place_of(job: AsyncJob) -> TopicPartition:

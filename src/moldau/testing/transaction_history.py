@@ -104,21 +104,28 @@ class TransactionHistory:
 
     # Told by readers
 
-    def see(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+    def see(
+        self, partition: TopicPartition, offset: int, value: bytes, *, by: str = "a consumer"
+    ) -> None:
         """A reader of committed records was given one."""
-        self._require_readable(partition, offset, value)
+        self._require_readable(partition, offset, value, by)
         self._seen[partition][offset] = value
 
-    def _require_readable(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+    def _require_readable(
+        self, partition: TopicPartition, offset: int, value: bytes, by: str = "a consumer"
+    ) -> None:
         if self._is_former(value):
             return
         told = self._told.get(WorkerResult.decode(value).transaction)
         if told is None:
-            self._report("TXP-2", f"{partition}@{offset} reads {value!r}, which belongs nowhere")
+            self._report(
+                "TXP-2", f"{partition}@{offset}: {by} reads {value!r}, which belongs nowhere"
+            )
         elif told.outcome not in _MAY_BE_READ:
             self._report(
                 "TXP-4",
-                f"{partition}@{offset} reads {value!r} of a transaction: {told.outcome.value}",
+                f"{partition}@{offset}: {by} reads {value!r} of a transaction: "
+                f"{told.outcome.value}",
             )
 
     def _is_former(self, value: bytes) -> bool:

@@ -304,4 +304,57 @@ MUTANTS = (
         ),
         tests=(f"{_SHELL}::test_a_share_partition_stays_while_its_dead_letters_are_written",),
     ),
+    Mutant(
+        name="a-share-group-is-given-records-of-aborted-transactions",
+        rule="SHR-12",
+        breaks="a group that reads committed records only is given those of aborted transactions",
+        edits=(
+            Edit(
+                _PARTITION,
+                "            if self.read_committed and header.is_transactional and not is_hidden:",
+                "            if False:",
+            ),
+        ),
+        seeds=Seeds(count=6, transactions=True, shares=True, by=("TXP-4", "SHR-12")),
+        tests=(f"{_SHELL}::test_records_of_transactions_as_the_group_wants_them",),
+    ),
+    Mutant(
+        name="a-share-group-is-given-records-of-open-transactions",
+        rule="SHR-12",
+        breaks="a group that reads committed records only is given those of open transactions",
+        edits=(
+            Edit(
+                _PARTITION,
+                "        committed = settings.read_committed\n",
+                "        committed = False\n",
+            ),
+            Edit(
+                _PARTITION,
+                "        read_committed = self._settings().read_committed\n"
+                "        partition = self.partition\n",
+                "        read_committed, partition = False, self.partition\n",
+            ),
+        ),
+        seeds=Seeds(count=6, transactions=True, shares=True, by=("TXP-4", "SHR-12")),
+        tests=(f"{_SHELL}::test_records_of_transactions_as_the_group_wants_them",),
+    ),
+    Mutant(
+        name="a-share-group-skips-a-committed-transaction-beside-an-aborted-one",
+        rule="SHR-12",
+        breaks="records of a committed transaction never come to a group that reads such only",
+        edits=(
+            Edit(
+                _PARTITION,
+                "                    aborted.producer_id == header.producer_id\n"
+                "                    and aborted.first_offset",
+                "                    aborted.first_offset",
+            ),
+            Edit(
+                _PARTITION,
+                "header.base_offset <= aborted.last_offset\n",
+                "header.base_offset\n",
+            ),
+        ),
+        seeds=Seeds(count=6, transactions=True, shares=True, by=("SHR-9",)),
+    ),
 )

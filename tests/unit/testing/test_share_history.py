@@ -53,6 +53,16 @@ def test_a_record_that_is_done_and_comes_again_is_noticed() -> None:
         assert reported == ["SHR-8"]
 
 
+def test_a_record_of_no_committed_transaction_that_is_delivered_is_noticed() -> None:
+    told, reported = make()
+    told.receive(PLACE, [7], 1, 1.0)
+    told.attempt(PLACE, 7, ACCEPT)
+    told.check_end({PLACE: [7]}, None, {PLACE: [8]})
+    assert not reported
+    told.check_end({PLACE: []}, None, {PLACE: [7, 8]})
+    assert reported == ["SHR-12"]
+
+
 def test_too_many_deliveries_are_noticed() -> None:
     told, reported = make(limit=2)
     told.receive(PLACE, [7], 3, 1.0)

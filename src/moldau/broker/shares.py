@@ -6,7 +6,7 @@ A shell, owned by the event loop. Part of the composition root.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from moldau.clock import Clock
@@ -16,9 +16,9 @@ from moldau.coordination.port import CoordinationError
 from moldau.errors import CoordinatorNotAvailableError
 from moldau.model import TopicPartition
 from moldau.shares.port import DeadLetters, ShareStateStore
-from moldau.shares.share_partition import Spawn
+from moldau.shares.share_partition import SharePartition, Spawn
 from moldau.shares.share_partitions import SharePartitions
-from moldau.shares.share_sessions import ShareSession, ShareSessions
+from moldau.shares.share_sessions import SessionPartitionKey, ShareSession, ShareSessions
 from moldau.shares.share_settings import ShareSettings, share_settings
 
 _MOST_KNOWN: Final = 1000
@@ -81,17 +81,30 @@ class Shares:
                 f"the settings of share group {group_id!r} cannot be read: {error}"
             ) from error
 
+    def begin_taking(self, group_id: str, partitions: Iterable[SessionPartitionKey]) -> None:
+        """A member begins to take from these partitions."""
+        for key in partitions:
+            found = self._find(key, group_id)
+            if found is not None:
+                found.require_check()
+
+    def _find(self, key: SessionPartitionKey, group_id: str) -> SharePartition | None:
+        topic_id, index = key
+        topic = self._image().topics_by_id.get(topic_id)
+        if topic is None:
+            return None
+        found = self.partitions.find(TopicPartition(topic.name, index), group_id)
+        return found if found is not None and found.key.topic_id == topic_id else None
+
     def leave(self, session: ShareSession) -> None:
         """A member has closed its session, or its connection has ended. What it had counts as
         delivered: one that fails because of a record must not make all others fail, too."""
         group_id, member_id = session.key
         self.sessions.close(session.key)
-        for topic_id, index in session.partitions:
-            topic = self._image().topics_by_id.get(topic_id)
-            if topic is not None:
-                found = self.partitions.find(TopicPartition(topic.name, index), group_id)
-                if found is not None and found.key.topic_id == topic_id:
-                    found.release(member_id)
+        for key in session.partitions:
+            found = self._find(key, group_id)
+            if found is not None:
+                found.release(member_id)
         if not self.sessions.has_group(group_id):
             self.partitions.forget_idle(group_id)
 

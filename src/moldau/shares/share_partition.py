@@ -9,6 +9,10 @@ epoch and is thrown away with it; whoever leads next reads what was stored. A br
 session with the coordination store may lead on in the same epoch when it has a new session. So the
 share partition is kept meanwhile: it delivers nothing, and takes acknowledgements, which the share
 coordinator refuses from the moment in which another leader has read the state (SHR-11).
+
+An administrator may alter the state while the group is empty. The leader does not hear of it, and a
+member that was frozen or lost its machine keeps the share partition loaded. So when a member begins
+to take from it, nothing is delivered until the state epoch has been compared (SHR-13).
 """
 
 from __future__ import annotations
@@ -106,6 +110,8 @@ class SharePartition:
         self._on_rest = on_rest  # told when everything is read or stored, or could not be
         self._state_epoch = -1
         self._in_flight: InFlight | None = None  # None until it is loaded
+        self._must_check = False  # whether the state is still of the epoch that was read
+        self._is_checking = False
         self._waiting: list[_Waiting] = []
         self._is_writing = False
         self._letters_under_way = 0
@@ -231,6 +237,31 @@ class SharePartition:
             await self._store.write(self.key, fitting)
         return cut.start_offset, cut.batches
 
+    def require_check(self) -> None:
+        """A member begins to take from here: deliver nothing until `check_soon` has found that
+        nobody altered the state (SHR-13)."""
+        self._must_check = True
+
+    def check_soon(self) -> None:
+        """Compare the state epoch, if that has to be done and is not under way."""
+        if self._must_check and not self._is_checking and self._in_flight is not None:
+            self._is_checking = True
+            self._spawn(f"checking of {self}", self._check())
+
+    async def _check(self) -> None:
+        self._must_check = False  # a member that begins meanwhile has it checked once more
+        try:
+            stored = await self._store.read(self.key, self.leader_epoch)
+            if stored.state_epoch != self._state_epoch:
+                self.fail(FencedStateEpochError(f"the state of {self} was altered"))
+        except CoordinatorNotAvailableError:
+            self._must_check = True  # with the next fetch
+        except KafkaError as error:
+            self.fail(_as_told(error))
+        finally:
+            self._is_checking = False
+        self._notify()
+
     def fail(self, error: KafkaError) -> None:
         """It is of no use any more; who waits is told."""
         if self.failure is not None:
@@ -297,7 +328,7 @@ class SharePartition:
     def _find_offset(self) -> int | None:
         """Where there is something to acquire; None when there is not."""
         in_flight, partition = self._in_flight, self.partition
-        if in_flight is None:
+        if in_flight is None or self._must_check or self._is_checking:
             return None
         in_flight.forget_before(partition.log.log_start_offset)
         settings = self._settings()

@@ -60,6 +60,7 @@ class SharePartitions:
         found = self.find(partition.topic_partition, group_id)
         if found is not None:
             if found.partition is partition and found.is_current:
+                found.check_soon()
                 return found
             failure = found.failure
             self._end(found)

@@ -48,9 +48,11 @@ class ShareSession:
         # new, or an error was told last.
         self.partitions: dict[SessionPartitionKey, bool] = {}
 
-    def want(self, partitions: Iterable[SessionPartitionKey]) -> None:
-        for one in partitions:
-            self.partitions.setdefault(one, True)
+    def want(self, partitions: Iterable[SessionPartitionKey]) -> list[SessionPartitionKey]:
+        """Take partitions in; returns those that were not in."""
+        new = [one for one in partitions if one not in self.partitions]
+        self.partitions.update(dict.fromkeys(new, True))
+        return new
 
     def forget(self, partitions: Iterable[SessionPartitionKey]) -> list[SessionPartitionKey]:
         """Take partitions out; returns those that were in."""

@@ -415,6 +415,50 @@ def test_a_state_that_was_made_anew_is_read_again():
     share_story(story)
 
 
+def test_who_begins_is_given_nothing_of_a_state_that_was_altered():
+    """The group was empty for a while; a member that was frozen has kept the old state here."""
+
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b", b"c")
+        await bench.take("frozen", most=1)
+        bench.store.state_epoch, bench.store.start_offset = 9, 2
+        bench.share.require_check()
+        with pytest.raises(FencedStateEpochError):
+            await bench.take("bob")
+        assert (await bench.take("bob")).ranges == ((2, 2, 1),)
+
+    share_story(story)
+
+
+def test_who_begins_in_an_unaltered_state_takes_nothing_from_others():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        bench.replica.produce(b"b")
+        share = await bench.load()
+        await bench.take(max_bytes=1)
+        share.require_check()
+        assert share.acquire("bob", Wanted(9, 9), 1 << 20, min_one=True).ranges == ()
+        assert (await bench.take("bob")).ranges == ((1, 1, 1),)
+        assert bench.share is share
+        await bench.say(0, 0, ACCEPT)
+
+    share_story(story)
+
+
+def test_nothing_is_delivered_while_a_state_cannot_be_looked_at():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        share = await bench.load()
+        share.require_check()
+        bench.store.fails_with = CoordinatorNotAvailableError("away")
+        assert (await bench.take()).ranges == ()
+        bench.store.fails_with = None
+        assert (await bench.take()).ranges == ((0, 0, 1),)
+        assert bench.share is share
+
+    share_story(story)
+
+
 def test_who_closes_gives_back_and_the_state_is_read_again_later():
     async def story(bench: ShareBench) -> None:
         bench.replica.produce(b"a", b"b")

@@ -129,7 +129,8 @@ def _limits_of(request: ShareFetchRequest, context: RequestContext) -> _Limits:
 def _find_session(
     member: MemberKey, request: ShareFetchRequest, context: RequestContext
 ) -> ShareSession:
-    sessions, epoch = context.services.shares.sessions, request.share_session_epoch
+    shares, epoch = context.services.shares, request.share_session_epoch
+    sessions = shares.sessions
     if epoch == OPENING_EPOCH:
         if any(one.acknowledgement_batches for topic in request.topics for one in topic.partitions):
             raise InvalidRequestError("a share session does not begin with acknowledgements")
@@ -137,11 +138,12 @@ def _find_session(
     else:
         session = sessions.require(member, epoch)
     if epoch != CLOSING_EPOCH:
-        session.want(
+        new = session.want(
             (topic.topic_id or UUID(int=0), one.partition_index)
             for topic in request.topics
             for one in topic.partitions
         )
+        shares.begin_taking(member.group_id, new)
         session.forget(
             (topic.topic_id or UUID(int=0), index)
             for topic in request.forgotten_topics_data

@@ -13,6 +13,7 @@ from kio.index import load_request_schema
 from broker.handlers.handler_bench import HandlerBench, with_broker
 from moldau.broker.handlers import (
     alter_client_quotas,
+    alter_share_group_offsets,
     share_acknowledge,
     share_fetch,
     share_group_heartbeat,
@@ -227,7 +228,8 @@ def test_records_count_towards_the_quota_of_consumers() -> None:
         assert found(early).acknowledge_error_code == 0
         assert early.throttle_time.total_seconds() > 1
         other = Member(bench, "bob")
-        assert ranges(await other.fetch(0)) == [(1, 2, 1)]  # nothing was locked for the first one
+        await other.fetch(0, max_bytes=0)  # until the state was looked at
+        assert ranges(await other.fetch()) == [(1, 2, 1)]  # nothing was locked for the first one
         await bench.cluster.clock.advance(60)
         assert ranges(await member.fetch()) == [(1, 1, 2)]
 
@@ -356,7 +358,7 @@ def test_a_connection_that_ends_before_its_request_is_begun_leaves_no_session_an
             patch.setattr(bench.cluster, "during", end_before)
             assert ranges(await ann.fetch(0)) == []
         assert len(shares.sessions) == 1
-        assert ranges(await bob.fetch()) == [(0, 0, 1)]
+        assert ranges(await bob.fetch(max_wait=5_000)) == [(0, 0, 1)]
 
     with_broker(story)
 
@@ -370,6 +372,28 @@ def test_a_lock_that_is_over_wakes_who_waits() -> None:
         assert ranges(await bob.fetch(max_wait=20_000)) == [(0, 0, 2)]
         refused = await ann.say({0: [(0, 0, [ACCEPT])]})
         assert found(refused).error_code is ErrorCode.invalid_record_state
+
+    with_broker(story)
+
+
+def test_who_joins_begins_where_an_administrator_said_though_an_old_session_is_open() -> None:
+    """A member that was frozen, or whose machine is gone, leaves its connection open."""
+
+    async def story(bench: HandlerBench) -> None:
+        ann = await taker(bench)
+        bench.append("clicks", b"a", b"b")
+        await ann.fetch()
+        await ann.say({0: [(0, 1, [ACCEPT])]})
+        await bench.cluster.clock.advance(60)
+        rows = [{"partition_index": 0, "start_offset": 1}]
+        topics = [{"topic_name": "clicks", "partitions": rows}]
+        altered = await bench.call(alter_share_group_offsets, group_id=GROUP, topics=topics)
+        assert altered.error_code is ErrorCode.none
+        bob = Member(bench, "bob")
+        await bob.join()
+        await bob.fetch(0, max_bytes=0)  # until the state was looked at
+        await bob.fetch(max_bytes=0)  # and read again
+        assert ranges(await bob.fetch()) == [(1, 1, 1)]
 
     with_broker(story)
 

@@ -34,6 +34,15 @@ def test_a_group_works_beside_transactions() -> None:
     assert outcome.transactions > 0
 
 
+@pytest.mark.parametrize("seed", [1, 14])
+def test_a_group_begins_where_its_offsets_were_altered_to(seed: int) -> None:
+    cluster = SimulatedCluster(seed=seed, shares=True)
+    assert cluster.shares.alters_offsets
+    outcome = cluster.run()
+    outcome.require_success()
+    assert outcome.shared > 0
+
+
 @pytest.mark.parametrize("seed", [4, 12])
 def test_a_group_is_given_records_of_committed_transactions_only(seed: int) -> None:
     cluster = SimulatedCluster(seed=seed, transactions=True, shares=True)

@@ -6,7 +6,8 @@ looked at, and what was confirmed has to be in the log of the share coordinator 
 everything has healed, a taker that accepts whatever comes takes what is left: the group comes to
 the end of every partition, and `share_history` says what must have become of each record (SHR-9).
 Where there are transactions, too, some groups read committed records only, and those of the
-transactions' results with them: none of the others comes to anybody (SHR-12).
+transactions' results with them: none of the others comes to anybody (SHR-12). In some seeds the
+takers go for a while, and the offsets of the group are altered (SHR-13).
 What each share coordinator knows then is what its log says (SHS-5).
 """
 
@@ -16,7 +17,7 @@ import asyncio
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
@@ -45,12 +46,13 @@ from moldau.testing.replica_logs import committed_offsets_of, read_log, values_o
 from moldau.testing.share_history import SeenLeader, ShareHistory
 from moldau.testing.simulated_clients import Client
 from moldau.testing.simulated_machine import DATA_FOLDER
-from moldau.testing.simulated_takers import SimulatedTaker
+from moldau.testing.simulated_takers import OffsetAlterer, SimulatedTaker
 from moldau.testing.simulated_workload import TOPIC, Workload
 
 JOBS: Final = TopicPartition("jobs", 0)
 LETTERS: Final = TopicPartition("dlq.letters", 0)
 _SHARE_OF_SEEDS: Final = 0.25
+_ALTERED_SHARE: Final = 0.4  # of the seeds with a share group
 _COMMITTED_SHARE: Final = 0.6  # of the seeds that have transactions, too
 _DRAINING_SECONDS: Final = 20.0
 _LETTERS_ALLOWED: Final = "errors.deadletterqueue.group.enable"
@@ -98,6 +100,7 @@ class ClusterShares:
         self.reads_committed = reads_committed and self.is_on and transactions.is_on
         if self.reads_committed:
             self._topics = *self._topics, SINKS[0].topic
+        self.alters_offsets = random.random() < _ALTERED_SHARE and self.is_on
         self._history = history
         self._observer = observer
         self._transactions = transactions
@@ -151,9 +154,23 @@ class ClusterShares:
         self._book = _ShareLogs(
             workload, self._observer, self._history, self._told, self._transactions
         )
-        clients: list[Client] = [
+        takers = [
             self._make_taker(workload, f"s{suffix}-{number}") for number in range(self._takers)
         ]
+        clients: list[Client] = [*takers]
+        if self.alters_offsets:
+            name = f"alterer{suffix}"
+            clients.append(
+                OffsetAlterer(
+                    name,
+                    self._history,
+                    workload.random_of(name),
+                    told=self._told,
+                    book=self._book,
+                    takers=takers,
+                    admin=workload.open_admin(name),
+                )
+            )
         if JOBS.topic in self._topics:
             clients.append(workload.make_producer(f"as{suffix}", JOBS))
         return clients
@@ -245,6 +262,13 @@ class ClusterShares:
         return letters
 
 
+class _FoundLog(NamedTuple):
+    key: SharePartitionKey
+    place: TopicPartition
+    broker_id: int
+    log: list[StoredBatch]
+
+
 class _ShareLogs:
     """What leaders and share coordinators know, and what is on their disks."""
 
@@ -296,6 +320,7 @@ class _ShareLogs:
                         found.leader_epoch,
                         in_flight.start_offset,
                         tuple(in_flight.runs),
+                        found._state_epoch,
                         self._count_loads(partition, found),
                     ),
                 )
@@ -308,26 +333,54 @@ class _ShareLogs:
     ) -> None:
         """In the log of somebody who is in sync with the coordinator's partition; and since that is
         promised then, in those of all others."""
+        found = self._find_log(partition)
+        if found is None:
+            return
+        missing, end_offset = find_missing(found.log, found.key, offsets, _STORED_AS[kind])
+        if missing:
+            self._history.report(
+                "SHR-3",
+                f"{kind.name} of {partition}@{sorted(missing)} was confirmed to "
+                f"{self._told.group}, and is not in the log of broker {found.broker_id}, which is "
+                f"in sync in {found.place}",
+            )
+        else:
+            self._history.promise(found.place, end_offset)
+
+    def require_altered(self, partition: TopicPartition, start_offset: int | None) -> None:
+        found = self._find_log(partition)
+        if found is None:
+            return
+        states, end_offset = ShareStates(), 0
+        for record in _records(found.log):
+            states.apply(record)
+            if record.key == found.key:
+                end_offset = record.offset + 1
+        state = states.find(found.key)
+        if (None if state is None else (state.start_offset, state.batches)) != (
+            None if start_offset is None else (start_offset, ())
+        ):
+            self._history.report(
+                "SHR-13",
+                f"{self._told.group} was told to begin at {start_offset} in {partition}, and the "
+                f"log of broker {found.broker_id}, which is in sync in {found.place}, says {state}",
+            )
+        else:
+            self._history.promise(found.place, end_offset)
+
+    def _find_log(self, partition: TopicPartition) -> _FoundLog | None:
+        """Of the share coordinator, at somebody who is in sync with it."""
         key = self._find_key(partition)
         if key is None:
-            return
+            return None
         count = sum(1 for each in self._observer.states if each.topic == SHARE_GROUP_STATE_TOPIC)
         place = TopicPartition(SHARE_GROUP_STATE_TOPIC, partition_for(coordinator_key(key), count))
         state = self._observer.states.get(place)
         well = [] if state is None else self._observer.those_who_kept(state.in_sync)
         if not well:
-            return
+            return None
         log = read_log(self._machines[well[0]].files, DATA_FOLDER, place)
-        missing, end_offset = find_missing(log, key, offsets, _STORED_AS[kind])
-        if missing:
-            self._history.report(
-                "SHR-3",
-                f"{kind.name} of {partition}@{sorted(missing)} was confirmed to "
-                f"{self._told.group}, and is not in the log of broker {well[0]}, which is in sync "
-                f"in {place}",
-            )
-        else:
-            self._history.promise(place, end_offset)
+        return _FoundLog(key, place, well[0], log)
 
     def _find_key(self, partition: TopicPartition) -> SharePartitionKey | None:
         for machine in self._machines.values():

@@ -9,10 +9,13 @@ what a leader knows. So it can be said:
 - In the end every record was accepted, rejected, or delivered as often as the group allows; with a
   dead-letter topic, what was not accepted has a letter (SHR-9).
 - A record is delivered `delivery.count.limit` times at most (SHR-5).
+- Once an alteration of the group's offsets was confirmed, a member that joins later is given no
+  record before the new offset, and every record from there on comes to its end once more, whatever
+  was said of it before (SHR-13).
 - A group that reads committed records only gets none of a transaction that was aborted or has no
   end (SHR-12).
 - Under one leader, while its session lasts, the delivery count of a record does not go down
-  (SHR-10); and the start offset never goes back, whoever leads (SHR-2).
+  (SHR-10); and the start offset never goes back, whoever leads, while nobody alters it (SHR-2).
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from moldau.model import TopicPartition
 from moldau.model.acknowledge_types import AcknowledgeType
@@ -37,9 +41,24 @@ class SeenLeader(NamedTuple):
     leader_epoch: int
     start_offset: int
     runs: tuple[OffsetRun, ...]
+    state_epoch: int = 0
+    """Who alters the group's offsets begins another one."""
     loads: int = 1
     """How often leaders have loaded the share partition: one whose session was lost does it again,
     under the same epoch, and knows what was stored."""
+
+
+@dataclass(slots=True)
+class _Alteration:
+    """Where the group begins since its offsets were altered, and what is not told of it."""
+
+    number: int
+    start_offset: int
+    lost_answers: int
+    confirmed_at: float = inf
+
+
+_UNALTERED: Final = _Alteration(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -63,16 +82,31 @@ class ShareHistory:
         self._report = report
         self._told: defaultdict[tuple[TopicPartition, int], _Told] = defaultdict(_Told)
         self._lost_answers = 0  # each may have had records
+        self._altered: dict[TopicPartition, _Alteration] = {}
         self._newest: dict[TopicPartition, SeenLeader] = {}
         self._counts: dict[tuple[TopicPartition, int], int] = {}  # of the newest leader, locked
 
     # Told by takers
 
     def receive(
-        self, partition: TopicPartition, offsets: Iterable[int], delivery_count: int, sent_at: float
+        self,
+        partition: TopicPartition,
+        offsets: Iterable[int],
+        delivery_count: int,
+        sent_at: float,
+        member_since: float = inf,
     ) -> None:
-        """An answer has these records; its request was sent then, and not before."""
+        """An answer has these records; its request was sent then, and not before. Who is a member
+        no more since it was frozen may not have heard so yet."""
+        altered = self._altered.get(partition, _UNALTERED)
         for offset in offsets:
+            if offset < altered.start_offset and altered.confirmed_at < min(sent_at, member_since):
+                self._report(
+                    "SHR-13",
+                    f"{partition}@{offset} is delivered to {self.group} on a request of "
+                    f"{sent_at:.3f}, after it was confirmed at {altered.confirmed_at:.3f} that the "
+                    f"group begins at {altered.start_offset}",
+                )
             told = self._told[partition, offset]
             told.deliveries += 1
             if told.confirmed_at is not None and told.confirmed_at < sent_at:
@@ -108,12 +142,37 @@ class ShareHistory:
             told.confirmed_at, told.confirmed = now, kind
             self.confirmed += 1
 
+    # Told by whoever alters offsets
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those of which takers have had records."""
+        return sorted({partition for partition, _ in self._told})
+
+    def alteration(self, partition: TopicPartition) -> int:
+        """How often it was altered: what is said of records from before does not count."""
+        return self._altered.get(partition, _UNALTERED).number
+
+    def alter(self, partition: TopicPartition, start_offset: int) -> None:
+        """Somebody is about to have the group begin there; nobody takes anything meanwhile."""
+        number = self.alteration(partition) + 1
+        self._altered[partition] = _Alteration(number, start_offset, self._lost_answers)
+        for place in [place for place in self._told if place[0] == partition]:
+            del self._told[place]
+
+    def confirm_alteration(self, partition: TopicPartition, now: float) -> None:
+        self._altered[partition].confirmed_at = now
+
     # Told by whoever looks into the brokers
 
     def see_leader(self, partition: TopicPartition, seen: SeenLeader) -> None:
         former = self._newest.get(partition)
-        if former is not None and seen.leader_epoch < former.leader_epoch:
-            return  # it does not know yet that it was replaced
+        if former is not None and seen.state_epoch > former.state_epoch:
+            former = None
+        if former is not None and (
+            seen.leader_epoch < former.leader_epoch or seen.state_epoch < former.state_epoch
+        ):
+            return  # it does not know yet that it was replaced, or that the offsets were altered
         if former is not None and seen.start_offset < former.start_offset:
             self._report(
                 "SHR-2",
@@ -165,8 +224,10 @@ class ShareHistory:
                         "a committed transaction",
                     )
         for partition, offsets in present.items():
+            start_offset = self._altered.get(partition, _UNALTERED).start_offset
             for offset in offsets:
-                self._check_fate(partition, offset, letters)
+                if offset >= start_offset:
+                    self._check_fate(partition, offset, letters)
 
     def _check_fate(
         self,
@@ -182,7 +243,8 @@ class ShareHistory:
                 "SHR-9",
                 f"{partition}@{offset} was never accepted in {self.group}, and has no dead letter",
             )
-        most = told.deliveries + self._lost_answers
+        altered = self._altered.get(partition, _UNALTERED)
+        most = told.deliveries + self._lost_answers - altered.lost_answers
         if not told.was_rejected and most < self._limit:
             self._report(
                 "SHR-9",

@@ -2,17 +2,21 @@
 
 They take records, accept most of them, release and reject some, keep some for longer than a lock
 lasts, with and without renewing it, and forget some. Now and then a process crashes, is frozen, or
-closes its queue and is followed by another. `share_history` knows what must not be.
+closes its queue and is followed by another. In some seeds all of them go for a while, each in one
+of these ways, and somebody alters or deletes the offsets of the group. `share_history` knows what
+must not be.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from moldau.client.admin import AsyncAdmin
+from moldau.client.group_values import ShareGroupOffset
 from moldau.client.queue import AsyncQueue
 from moldau.client.queue_jobs import AsyncJob
 from moldau.client.rules.consumer_instructions import Failure
@@ -40,6 +44,7 @@ _LONGEST_JOB_SECONDS: Final = 2.0
 """Longer than a lock lasts."""
 _CLOSE_SECONDS: Final = 5.0
 _NAP_SECONDS: Final = 0.5
+_DELETION_SHARE: Final = 0.4  # of the alterations of offsets
 
 MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
 Asked = SendShareFetch | SendShareAcknowledge
@@ -62,6 +67,10 @@ class ShareBook(Protocol):
         """What was confirmed is in the log of the share coordinator."""
         ...
 
+    def require_altered(self, partition: TopicPartition, start_offset: int | None) -> None:
+        """So is an alteration; None when all that was known was to be forgotten."""
+        ...
+
 
 class TakerProgram:
     """What runs in a taker's process: a queue, and a loop that takes and deals with records."""
@@ -80,6 +89,7 @@ class TakerProgram:
         self._taker = taker
         self._clock = clock
         self._queue = queue
+        self._began_at = clock.monotonic()
         self._is_diligent = is_diligent  # accepts everything at once, and does not wait
         self._hear_answers()
         self.task = process.spawn(self._run())
@@ -95,7 +105,9 @@ class TakerProgram:
             for row in answer.partitions:
                 place = TopicPartition(names.get(row.partition[0], "?"), row.partition[1])
                 for first, last, count in row.acquired:
-                    book.receive(place, range(first, last + 1), count, asked.sent_at)
+                    book.receive(
+                        place, range(first, last + 1), count, asked.sent_at, self._began_at
+                    )
                     self._taker.book.look(place)
             answered(asked, answer)
 
@@ -126,16 +138,21 @@ class TakerProgram:
             await self._deal_with(jobs)
 
     async def _deal_with(self, jobs: Sequence[AsyncJob]) -> None:
-        outcomes = await asyncio.gather(*map(self._do, jobs))
+        book = self._taker.told
+        alterations = {place: book.alteration(place) for place in map(_place_of, jobs)}
+        outcomes = await asyncio.gather(
+            *(self._do(job, alterations[_place_of(job)]) for job in jobs)
+        )
         stored: dict[tuple[TopicPartition, AcknowledgeType], list[int]] = defaultdict(list)
         for job, kind in zip(jobs, outcomes, strict=True):
             if kind is not None:
                 stored[_place_of(job), kind].append(job.record.offset)
         for (partition, kind), offsets in stored.items():
             self._taker.book.look(partition)
-            self._taker.book.require_stored(partition, offsets, kind)
+            if book.alteration(partition) == alterations[partition]:
+                self._taker.book.require_stored(partition, offsets, kind)
 
-    async def _do(self, job: AsyncJob) -> AcknowledgeType | None:
+    async def _do(self, job: AsyncJob, alteration: int) -> AcknowledgeType | None:
         """What became of the record, if the broker has confirmed it."""
         taker, random = self._taker, self._taker.random
         taker.see(job)
@@ -150,12 +167,13 @@ class TakerProgram:
                 kind = AcknowledgeType.RELEASE
             elif 0.32 <= chance < 0.37:
                 kind = AcknowledgeType.REJECT
-            taker.told.attempt(_place_of(job), job.record.offset, kind)
+            if taker.told.alteration(_place_of(job)) == alteration:
+                taker.told.attempt(_place_of(job), job.record.offset, kind)
             waits = kind is not AcknowledgeType.ACCEPT or 0.45 <= chance < 1
             await self._say(job, kind, waits=waits)
         except (KafkaError, ClientError):
             return None
-        if not waits:
+        if not waits or taker.told.alteration(_place_of(job)) != alteration:
             return None
         taker.told.confirm(_place_of(job), job.record.offset, kind, self._clock.monotonic())
         return kind
@@ -197,6 +215,9 @@ class SimulatedTaker(Client):
         self.random = random
         self.told = told
         self.book = book
+        self.may_take = asyncio.Event()  # nobody wants the group to be empty
+        self.may_take.set()
+        self.is_out = asyncio.Event()  # as far as this one goes, the group will be empty
         self.batch_size = 500 if is_diligent else random.choice((1, 3, 20))
         self._topics = topics
         self._bootstrap = bootstrap
@@ -210,9 +231,12 @@ class SimulatedTaker(Client):
         try:
             while not self.is_stopping:
                 await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
-                if not self.is_stopping and not self._is_diligent:
+                if not self.may_take.is_set():
+                    program = await self._stay_away(program)
+                elif not self.is_stopping and not self._is_diligent:
                     program = await self._befall(program)
             await self._end(program)
+            self.is_out.set()
         except asyncio.CancelledError:
             program.process.kill()
             raise
@@ -233,6 +257,24 @@ class SimulatedTaker(Client):
             return self._begin()
         return program
 
+    async def _stay_away(self, program: TakerProgram) -> TakerProgram:
+        """It crashes, is frozen, or closes its queue, and comes back when it may."""
+        chance = self.random.random()
+        if chance < 0.3:
+            program.process.kill()
+            self.told.lose_answers(self._broker_count)
+        elif chance < 0.6:
+            program.process.pause()
+        else:
+            await self._end(program)
+        self.is_out.set()
+        await self.may_take.wait()
+        self.is_out.clear()
+        if not 0.3 <= chance < 0.6:
+            return self._begin()
+        program.process.resume()
+        return program
+
     async def _end(self, program: TakerProgram) -> None:
         program.is_ending = True
         await asyncio.wait((program.task,))
@@ -242,7 +284,7 @@ class SimulatedTaker(Client):
     async def _sleep(self, shortest: float, longest: float) -> None:
         """Short naps, so that the end is not waited for."""
         left = self.random.uniform(shortest, longest)
-        while left > 0 and not self.is_stopping:
+        while left > 0 and not self.is_stopping and self.may_take.is_set():
             await asyncio.sleep(min(left, _NAP_SECONDS))
             left -= _NAP_SECONDS
 
@@ -273,6 +315,95 @@ class SimulatedTaker(Client):
         seen = _place_of(job), job.record.offset, bytes(job.record.value or b"")
         self._history.see(*seen)
         self.book.see_record(*seen)
+
+
+class OffsetAlterer(Client):
+    """Sends all takers of a group away now and then, and has the group begin somewhere else."""
+
+    def __init__(
+        self,
+        name: str,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        told: ShareHistory,
+        book: ShareBook,
+        takers: Sequence[SimulatedTaker],
+        admin: AsyncAdmin,
+    ) -> None:
+        super().__init__(name, history, random)
+        self.progress = 1  # nobody waits for it
+        self._told = told
+        self._book = book
+        self._takers = takers
+        self._admin = admin
+
+    async def run(self) -> None:
+        for _ in range(self._random.choice((1, 1, 2))):
+            left = self._random.uniform(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+            while (left > 0 or not self._told.partitions) and not self.is_stopping:
+                await asyncio.sleep(_NAP_SECONDS)
+                left -= _NAP_SECONDS
+            if not self.is_stopping:
+                await self._empty_and_alter()
+        await self._admin.close()
+
+    async def _empty_and_alter(self) -> None:
+        for taker in self._takers:
+            taker.may_take.clear()
+        for taker in self._takers:
+            await taker.is_out.wait()
+        partitions, random = self._told.partitions, self._random
+        if random.random() < _DELETION_SHARE:
+            topic = random.choice(sorted({each.topic for each in partitions}))
+            await self._delete(topic, [each for each in partitions if each.topic == topic])
+        else:
+            chosen = random.sample(partitions, random.randint(1, len(partitions)))
+            ends = {each: self._history.promised_end(each) for each in chosen}
+            await self._alter({each: random.randint(0, end) for each, end in ends.items()})
+        for taker in self._takers:
+            taker.may_take.set()
+
+    async def _alter(self, starts: Mapping[TopicPartition, int]) -> None:
+        for partition, start_offset in starts.items():
+            self._told.alter(partition, start_offset)
+        group = self._told.group
+        await self._ask(lambda: self._admin.alter_share_group_offsets(group, starts))
+        for partition, start_offset in starts.items():
+            self._confirm(partition, start_offset)
+        try:
+            shown = await self._admin.list_share_group_offsets(group, starts)
+        except (KafkaError, ClientError):
+            return
+        for partition, start_offset in starts.items():
+            found = shown.get(partition)
+            if isinstance(found, ShareGroupOffset) and found.start_offset != start_offset:
+                self._history.report(
+                    "SHR-13", f"{group} begins at {start_offset} of {partition}, and shows {found}"
+                )
+
+    async def _delete(self, topic: str, partitions: Sequence[TopicPartition]) -> None:
+        """The group begins in the topic as in a new one: at its beginning."""
+        for partition in partitions:
+            self._told.alter(partition, 0)
+        group = self._told.group
+        await self._ask(lambda: self._admin.delete_share_group_offsets(group, [topic]))
+        for partition in partitions:
+            self._confirm(partition, None)
+
+    async def _ask(self, ask: Callable[[], Awaitable[Mapping[Any, KafkaError | None]]]) -> None:
+        """However often it has to: members that have crashed are not gone at once."""
+        while True:
+            try:
+                if not any((await ask()).values()):
+                    return
+            except (KafkaError, ClientError):
+                pass
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _confirm(self, partition: TopicPartition, start_offset: int | None) -> None:
+        self._told.confirm_alteration(partition, asyncio.get_running_loop().time())
+        self._book.require_altered(partition, start_offset)
 
 
 def _place_of(job: AsyncJob) -> TopicPartition:

@@ -357,4 +357,37 @@ MUTANTS = (
         ),
         seeds=Seeds(count=6, transactions=True, shares=True, by=("SHR-9",)),
     ),
+    Mutant(
+        name="who-begins-to-take-is-given-what-a-leader-knew-before-an-alteration",
+        rule="SHR-13",
+        breaks="offsets of a group are altered, and its leaders go on as before for whoever comes",
+        edits=(
+            Edit(
+                "moldau.broker.shares",
+                "                found.require_check()\n",
+                "                pass\n",
+            ),
+        ),
+        seeds=Seeds(count=5, first=12, shares=True, by=("SHR-13", "SHR-9")),
+        tests=(
+            f"{_HANDLERS}::"
+            "test_who_joins_begins_where_an_administrator_said_though_an_old_session_is_open",
+        ),
+    ),
+    Mutant(
+        name="states-of-share-groups-are-deleted-in-words-only",
+        rule="SHR-13",
+        breaks="an administrator hears that offsets are deleted, and the group goes on from there",
+        edits=(
+            Edit(
+                "moldau.groups.share_groups",
+                "            done = _whole_topics(\n"
+                "                answer.partitions, "
+                "await self._keeper.delete(group_id, answer.partitions)\n"
+                "            )\n",
+                "            done = frozenset(answer.partitions)\n",
+            ),
+        ),
+        seeds=Seeds(count=25, shares=True, by=("SHR-13",)),
+    ),
 )

@@ -63,6 +63,43 @@ def test_a_record_of_no_committed_transaction_that_is_delivered_is_noticed() -> 
     assert reported == ["SHR-12"]
 
 
+def test_after_an_alteration_everything_from_its_start_has_to_come_again() -> None:
+    told, reported = make(limit=2)
+    for offset in (6, 7, 8):
+        told.receive(PLACE, [offset], 1, 1.0)
+        told.attempt(PLACE, offset, ACCEPT)
+        told.confirm(PLACE, offset, ACCEPT, 1.5)
+    assert told.partitions == [PLACE]
+    told.alter(PLACE, 7)
+    told.confirm_alteration(PLACE, 2.0)
+    told.receive(PLACE, [8], 1, 2.5, 2.4)
+    told.attempt(PLACE, 8, ACCEPT)
+    told.check_end({PLACE: [6, 7, 8]}, None)
+    assert reported == ["SHR-9"]  # of 7
+
+
+def test_what_lies_before_the_altered_start_is_given_to_nobody_who_joins_later() -> None:
+    told, reported = make()
+    told.alter(PLACE, 7)
+    told.confirm_alteration(PLACE, 2.0)
+    told.receive(PLACE, [6], 1, 1.9, 1.0)
+    told.receive(PLACE, [6], 1, 2.5, 1.0)  # it was frozen, and does not know
+    told.receive(PLACE, [7], 1, 2.5, 2.4)
+    assert not reported
+    told.receive(PLACE, [6], 1, 2.5, 2.4)
+    assert reported == ["SHR-13"]
+
+
+def test_the_start_goes_back_in_another_state_epoch_only() -> None:
+    told, reported = make()
+    told.see_leader(PLACE, led(4, 9))
+    told.see_leader(PLACE, led(4, 2)._replace(state_epoch=1))
+    told.see_leader(PLACE, led(4, 9))  # it does not know of the alteration
+    assert not reported
+    told.see_leader(PLACE, led(4, 1)._replace(state_epoch=1))
+    assert reported == ["SHR-2"]
+
+
 def test_too_many_deliveries_are_noticed() -> None:
     told, reported = make(limit=2)
     told.receive(PLACE, [7], 3, 1.0)

@@ -111,7 +111,8 @@ async def all_sessions_end(operator: Operator) -> None:
     world = operator.cluster.world
     for machine in operator.cluster.machines.values():
         is_held = machine.process is None or machine.process.is_paused
-        if not is_held and not world.network.is_cut(world.service.host, machine.host):
+        is_cut = world.network.is_cut(world.service.host, machine.host)
+        if not (is_held or is_cut) and world.service.can_tell(machine.host):
             operator.note(f"the session of {machine.host} ends")
             world.service.expire_sessions_of(machine.host)
 

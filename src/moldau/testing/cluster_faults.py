@@ -92,6 +92,8 @@ class ClusterFaults:
             FaultKind.FAIL_SYNC: self._fail_sync,
             FaultKind.CLOCK_JUMP: self._jump,
             FaultKind.LOSE_FILES: self._stop_to_lose_files,
+            FaultKind.ELECT_COORDINATION: self._elect_coordination,
+            FaultKind.CUT_OFF_COORDINATION: self._cut_off_coordination,
         }
 
     def strike(self, fault: PlannedFault) -> None:
@@ -108,7 +110,12 @@ class ClusterFaults:
     def _troubled_by(self, fault: PlannedFault) -> tuple[int, ...]:
         """The brokers that may lose their sessions."""
         match fault.kind:
-            case FaultKind.CRASH_ALL | FaultKind.COORDINATION_OUTAGE:
+            case (
+                FaultKind.CRASH_ALL
+                | FaultKind.COORDINATION_OUTAGE
+                | FaultKind.ELECT_COORDINATION
+                | FaultKind.CUT_OFF_COORDINATION  # clients of other servers may come to this one
+            ):
                 return tuple(self._machines)
             case FaultKind.CRASH_CONTROLLER:
                 return (self._observer.controller or fault.broker,)
@@ -313,7 +320,8 @@ class ClusterFaults:
         """
         machine, service = self._machines[fault.broker], self._world.service
         is_held = machine.process is None or machine.process.is_paused
-        if is_held or self._world.network.is_cut(service.host, machine.host):
+        is_cut = self._world.network.is_cut(service.host, machine.host)
+        if is_held or is_cut or not service.can_tell(machine.host):
             self._world.log.note("not now: it cannot be told")
         else:
             service.expire_sessions_of(machine.host)
@@ -327,6 +335,22 @@ class ClusterFaults:
             self._world.service.forgive()
         self._world.network.rejoin(self._world.service.host)
 
+    def _elect_coordination(self, fault: PlannedFault) -> None:
+        service = self._world.service
+        service.begin_election(fault.amount)
+        self._later(fault.seconds, service.end_election)
+
+    def _cut_off_coordination(self, fault: PlannedFault) -> None:
+        """Mostly it notices after a while, and sends its clients to the others."""
+        service = self._world.service
+        if service.server_count == 1:
+            self._world.log.note("not now: there is no other server")
+            return
+        number = fault.broker % service.server_count
+        service.cut_off(number)
+        self._later(fault.seconds * 1.5 * fault.amount, lambda: service.close_connections(number))
+        self._later(fault.seconds, lambda: service.rejoin(number))
+
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._world.clock.call_later(seconds, action)
 
@@ -334,6 +358,7 @@ class ClusterFaults:
         """Repair everything; brokers whose disk failed are started again, as their owner would."""
         self._world.log.note("healing begins")
         self._world.network.heal_all()
+        self._world.service.heal()
         self._mend_links()
         failed = self._observer.mend_disks()
         for machine in self._machines.values():

@@ -39,6 +39,8 @@ class FaultKind(Enum):
     FAIL_SYNC = "failing sync"
     CLOCK_JUMP = "clock jump"
     LOSE_FILES = "lost files"  # somebody removes or cuts files of a log while its broker is stopped
+    ELECT_COORDINATION = "coordination election"  # another leader; writes under way are done or not
+    CUT_OFF_COORDINATION = "coordination server off"  # one server of the ensemble, with its clients
 
 
 HARMLESS: Final = tuple(
@@ -52,6 +54,8 @@ HARMLESS: Final = tuple(
         FaultKind.FAIL_WRITE,
         FaultKind.FAIL_SYNC,
         FaultKind.LOSE_FILES,
+        FaultKind.ELECT_COORDINATION,
+        FaultKind.CUT_OFF_COORDINATION,
     )
 )
 """No disk loses anything by them."""
@@ -80,10 +84,15 @@ _WEIGHTS: Final = {
     FaultKind.FAIL_SYNC: 2,
     FaultKind.CLOCK_JUMP: 2,
     FaultKind.LOSE_FILES: 5,
+    FaultKind.ELECT_COORDINATION: 5,
+    FaultKind.CUT_OFF_COORDINATION: 5,
 }
-_EXTRA: Final = FaultKind.LOSE_FILES
-"""Comes in addition, so that what the seeds had before they still have."""
-_EXTRA_SHARE: Final = 0.25  # of the seeds
+_EXTRAS: Final = (
+    (0.25, 1, (FaultKind.LOSE_FILES,)),
+    (0.2, 3, (FaultKind.ELECT_COORDINATION, FaultKind.CUT_OFF_COORDINATION)),
+)
+"""Share of the seeds, how many faults, and their kinds: in addition, so that what the seeds
+had before they still have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +118,12 @@ def draw_plan(
     session_seconds: float,
     kinds: Sequence[FaultKind] | None = None,
 ) -> list[PlannedFault]:
-    """Three to nine faults, and sometimes one more. About half of the seeds keep to a few kinds,
+    """Three to nine faults, and sometimes a few more. About half of the seeds keep to a few kinds,
     which then meet."""
     has_extra = kinds is None
     if kinds is None:
-        kinds = [kind for kind in FaultKind if kind is not _EXTRA]
+        extra = {kind for _, _, kinds in _EXTRAS for kind in kinds}
+        kinds = [kind for kind in FaultKind if kind not in extra]
         if random.random() < 0.5:
             kinds = random.sample(kinds, 4)
     weights = [_WEIGHTS[kind] for kind in kinds]
@@ -131,8 +141,12 @@ def draw_plan(
         )
 
     faults = [draw(at_seconds, kinds, weights) for at_seconds in times]
-    if has_extra and random.random() < _EXTRA_SHARE:
-        faults.append(draw(random.uniform(start_seconds, end_seconds), (_EXTRA,), (1,)))
+    for share, number, extra_kinds in _EXTRAS if has_extra else ():
+        if random.random() < share:
+            weights = [_WEIGHTS[kind] for kind in extra_kinds]
+            for _ in range(number):
+                at_seconds = random.uniform(start_seconds, end_seconds)
+                faults.append(draw(at_seconds, extra_kinds, weights))
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 

@@ -17,6 +17,13 @@ session comes back over another one.
 With `draw_lag` the service is an ensemble of three: writes are done at once, but each connection
 ends at a server that hears of them later. So reads may be old, though never older than what the
 same session has seen or written, and a heartbeat is answered when its server has caught up.
+
+A server can be cut off from the ensemble (`cut_off`, `close_connections`, `rejoin`): it answers
+reads from what it knows until the session asks for something that only the leader can do (a write,
+a heartbeat), which waits, and all that the session asks for later. Its sessions are silent for the
+leader, and time out. The leader can change (`begin_election`, `end_election`): all connections end,
+of the requests under way the first few of each connection are done, nobody is served until the
+election is over, and all time-outs begin anew then.
 """
 
 from __future__ import annotations
@@ -84,6 +91,9 @@ class _Server:
         self.tree = Tree()
         self.applied = 0  # the last change that it has heard of
         self.due = 0.0  # of the last change under way: changes arrive in order
+        self.is_cut_off = False  # from the leader
+        self.is_closed = False  # it has noticed, and serves nobody
+        self.missed: deque[_News] = deque()  # changes that have not arrived since it is cut off
 
 
 class _Pending(NamedTuple):
@@ -188,6 +198,7 @@ class CoordinationService:
         self._changed: dict[WatchPlace, int] = {}  # when a place changed last
         self._restores = 0  # from a backup
         self._change = 0  # counts the transactions that changed something
+        self._is_electing = False
         links.when_healed(self._release)
 
     # For tests
@@ -220,6 +231,7 @@ class CoordinationService:
         for server in self._servers:  # each was given the backup; nothing is under way to it
             server.tree = Tree(self.take_backup(), self.tree.last_id)
             server.applied = self._change
+            server.missed.clear()
 
     def _require(self, path: str) -> Entry:
         entry = self.tree.find(path)
@@ -229,10 +241,16 @@ class CoordinationService:
 
     def drop(self, host: str) -> None:
         """Break the connections of a client; what is under way is lost."""
+        for session in self._sessions.values():
+            if session.host == host and session.server.is_cut_off:
+                session.backlog.clear()
         for connection in tuple(self._connections):
             if connection.host == host:
-                self._forget(connection)
-                connection.break_down()
+                self._break(connection)
+
+    def _break(self, connection: ServiceConnection) -> None:
+        self._forget(connection)
+        connection.break_down()
 
     def expire(self, session_id: int) -> None:
         """End a session as if its client had not been heard of for too long."""
@@ -251,6 +269,99 @@ class CoordinationService:
         for session in self._sessions.values():
             session.heard_at = self.clock.monotonic()
 
+    # The ensemble
+
+    @property
+    def server_count(self) -> int:
+        return len(self._servers)
+
+    def hosts_at(self, number: int) -> frozenset[str]:
+        """The clients whose sessions are at a server."""
+        server = self._servers[number]
+        return frozenset(each.host for each in self._sessions.values() if each.server is server)
+
+    def can_tell(self, host: str) -> bool:
+        """Whether a client hears at once that its session is over."""
+        servers = [each.server for each in self._sessions.values() if each.host == host]
+        return not self._is_electing and not any(server.is_cut_off for server in servers)
+
+    def cut_off(self, number: int) -> None:
+        """From now on a server hears of no change, and passes nothing on to the leader."""
+        self._servers[number].is_cut_off = True
+
+    def close_connections(self, number: int) -> None:
+        """A server that is cut off gives up: clients go elsewhere, what they asked for is lost."""
+        server = self._servers[number]
+        if server.is_cut_off:
+            server.is_closed = True
+            self._close_connections(server)
+
+    def _close_connections(self, server: _Server) -> None:
+        for session in self._sessions.values():
+            if session.server is server:
+                session.backlog.clear()
+        for connection in tuple(self._connections):
+            if connection.server is server:
+                self._break(connection)
+
+    def rejoin(self, number: int) -> None:
+        """A server that was cut off hears of everything, and passes on what has waited there."""
+        server = self._servers[number]
+        if not server.is_cut_off:
+            return
+        server.is_cut_off = server.is_closed = False
+        while server.missed:
+            self._apply(server, server.missed.popleft())
+        for connection in tuple(self._connections):
+            if connection.server is not server or not connection.session_id:
+                continue
+            session = self._sessions.get(connection.session_id)
+            if session is None:
+                connection.to_client.send(Expired())
+            elif session.connection is connection:
+                if session.backlog:
+                    session.heard_at = self.clock.monotonic()
+                self._work_off(session)
+
+    def heal(self) -> None:
+        """No server is cut off any more, and there is a leader."""
+        self.end_election()
+        for number in range(self.server_count):
+            self.rejoin(number)
+
+    def begin_election(self, share: float) -> None:
+        """There is no leader from now on. `share` is what is done of each session's writes that are
+        under way, the first ones first; no client knows which."""
+        self._is_electing = True
+        for connection in tuple(self._connections):
+            if not connection.server.is_cut_off:
+                connection.to_service.deliver_all()
+        for session in tuple(self._sessions.values()):
+            if not session.server.is_cut_off:
+                writes = [each for each in session.backlog if isinstance(each, Write | Bye)]
+                self._carry_out(session, writes[: int(share * (len(writes) + 1))])
+        for server in self._servers:
+            self._close_connections(server)
+
+    def _carry_out(self, session: _Session, writes: Sequence[Write | Bye]) -> None:
+        """Nobody is told."""
+        for message in writes:
+            if isinstance(message, Bye):
+                self._end(session)
+                return
+            self._try(session.session_id, message.operations)
+
+    def end_election(self) -> None:
+        """The new leader has brought the servers up to date, and every session lasts anew."""
+        if not self._is_electing:
+            return
+        self._is_electing = False
+        for server in self._servers:
+            if not server.is_cut_off:
+                server.tree = Tree(self.take_backup(), self.tree.last_id)
+                server.applied = self._change
+        self.forgive()
+
     def records_of(self, host: str) -> list[SessionRecord]:
         """All sessions that a host ever had."""
         return [record for record in self._records.values() if record.host == host]
@@ -263,21 +374,27 @@ class CoordinationService:
         clock: Clock,
         deliver: Callable[[ToClient], None],
         on_broken: Callable[[], None],
-    ) -> ServiceConnection:
+    ) -> ServiceConnection | None:
         server = self._servers[next(self._turn) % len(self._servers)]
+        if self._is_electing or server.is_closed:
+            return None
         connection = ServiceConnection(self, server, host, clock, deliver, on_broken)
         self._connections[connection] = None
         return connection
 
     def receive(self, connection: ServiceConnection, message: ToService) -> None:
+        is_cut_off = connection.server.is_cut_off or self._is_electing
         if isinstance(message, Hello):
-            self._greet(connection, message)
+            if not is_cut_off:  # else it is the leader who would have to know the session
+                self._greet(connection, message)
             return
         session = self._sessions.get(connection.session_id)
         if session is None:
-            connection.to_client.send(Expired())
+            if not is_cut_off:
+                connection.to_client.send(Expired())
         elif session.connection is connection:
-            session.heard_at = self.clock.monotonic()
+            if not is_cut_off:
+                session.heard_at = self.clock.monotonic()
             session.backlog.append(message)
             self._work_off(session)
 
@@ -328,7 +445,9 @@ class CoordinationService:
         if session.is_over:
             return
         left = session.heard_at + session.timeout_seconds - self.clock.monotonic()
-        if left > 1e-9:
+        if self._is_electing:
+            self._check_later(session, session.timeout_seconds)
+        elif left > 1e-9:
             self._check_later(session, left)
         else:
             self._end(session)
@@ -351,7 +470,7 @@ class CoordinationService:
 
     def _work_off(self, session: _Session) -> None:
         """Serve one after the other, until one has to wait for the session's server."""
-        if session.is_working:  # a write of its own has come to its server
+        if self._is_electing or session.is_working:  # a write of its own has come to its server
             return
         session.is_working = True
         while session.backlog and not session.is_over:
@@ -361,6 +480,8 @@ class CoordinationService:
                     break
                 session.backlog.popleft()
                 session.connection.to_client.send(first.answer)
+            elif session.server.is_cut_off and isinstance(first, Ping | Write | Bye):
+                break
             else:
                 session.backlog.popleft()
                 self._serve(session, first)
@@ -438,8 +559,11 @@ class CoordinationService:
 
     def _apply(self, server: _Server, news: _News) -> None:
         """A server hears of a change: watches are told, then answers that waited for it."""
-        if news.restores != self._restores:
-            return  # of before a restore
+        if news.restores != self._restores or news.change <= server.applied:
+            return  # of before a restore, or of before an election
+        if server.is_cut_off:
+            server.missed.append(news)
+            return
         server.tree.apply(news.changed)
         server.applied = news.change
         for session in tuple(self._sessions.values()):

@@ -68,6 +68,11 @@ class StoreStream(Generic[M]):
         for _ in range(held):
             self._reader_clock.call_later(0, self._arrive)
 
+    def deliver_all(self) -> None:
+        """What is under way arrives now, unless the link is cut."""
+        while self._underway and not self._links.is_cut(self._source, self._target):
+            self._deliver(self._underway.popleft())
+
     def break_down(self) -> None:
         """What is under way is lost."""
         self._is_broken = True

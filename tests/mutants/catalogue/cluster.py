@@ -629,6 +629,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="take-no-answer-for-a-yes",
+        rule="ISR-3",
+        breaks="a write of states that no answer came to counts as done",
+        edits=(
+            Edit(
+                _WRITER,
+                "                await self._publisher.clock.sleep(RETRY_SECONDS)\n",
+                "                return True\n",
+            ),
+        ),
+        seeds=Seeds(first=10, count=15, kinds=("ELECT_COORDINATION", "CUT", "CRASH")),
+    ),
+    Mutant(
         name="publish-what-was-written-over",
         rule="META-1",
         breaks="a state that was written is published over one that was written later",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
@@ -267,6 +269,160 @@ def test_a_session_of_a_server_that_lags_reads_what_it_has_written() -> None:
         assert node is not None
         with pytest.raises(BadVersionError):
             await quick.set("/a", b"2", version=7)
+
+    play(story)
+
+
+def ensemble(stage: Stage, lag: Callable[[], float] = lambda: 0.001) -> CoordinationService:
+    stage.service = CoordinationService(stage.network, stage.clock, draw_lag=lag)
+    return stage.service
+
+
+def test_a_server_that_is_cut_off_reads_what_it_knows_and_writes_nothing() -> None:
+    async def story(stage: Stage) -> None:
+        service = ensemble(stage)
+        one, other = await stage.connect("one"), await stage.connect("other")
+        assert service.hosts_at(0) == {"one"}
+        await other.create("/a", b"1")
+        await asyncio.sleep(0.1)
+        service.cut_off(0)
+        assert not service.can_tell("one")
+        assert await other.set("/a", b"2", version=0) == 1
+        old = await one.get("/a")
+        assert old is not None
+        assert old.data == b"1"
+        writing = asyncio.ensure_future(one.set("/a", b"3", version=1))
+        await asyncio.sleep(TIMEOUT / 10)
+        assert not writing.done()
+        service.rejoin(0)
+        assert await writing == 2
+
+    play(story)
+
+
+def test_the_sessions_of_a_server_that_is_cut_off_time_out_and_hear_of_it_later() -> None:
+    async def story(stage: Stage) -> None:
+        service = ensemble(stage)
+        one, other = await stage.connect("one"), await stage.connect("other")
+        await one.create("/a", ephemeral=True)
+        for number in range(service.server_count):
+            if "other" not in service.hosts_at(number):
+                service.cut_off(number)
+        await asyncio.sleep(TIMEOUT * 0.8)
+        assert one.lease_end < stage.clock.monotonic()
+        assert await other.get("/a") is not None
+        await asyncio.sleep(TIMEOUT * 0.3)
+        assert await other.get("/a") is None
+        service.heal()
+        with pytest.raises(SessionExpiredError):
+            await one.get("/a")
+
+    play(story)
+
+
+def test_the_sessions_of_a_server_that_gives_up_go_elsewhere_and_miss_nothing() -> None:
+    async def story(stage: Stage) -> None:
+        service = ensemble(stage)
+        one, other = await stage.connect("one"), await stage.connect("other")
+        told: list[float] = []
+        await other.create("/a")
+        one.watch_data("/a", lambda: told.append(stage.loop.time()))
+        await one.get("/")
+        service.cut_off(0)
+        await other.set("/a", b"1")
+        await asyncio.sleep(0.1)
+        assert not told
+        writing = asyncio.ensure_future(one.create("/b"))
+        await asyncio.sleep(0.1)
+        service.close_connections(0)
+        with pytest.raises(StoreLostError):
+            await writing
+        node = await one.get("/a")
+        assert node is not None
+        assert node.data == b"1"
+        assert told
+        assert await one.get("/b") is None
+        assert service.hosts_at(0) == frozenset()
+
+    play(story)
+
+
+@pytest.mark.parametrize(("share", "done"), [(0.0, 0), (0.5, 2), (0.99, 4)])
+def test_of_the_writes_under_way_when_the_leader_changes_the_first_ones_are_done(
+    share: float, done: int
+) -> None:
+    async def story(stage: Stage) -> None:
+        service = ensemble(stage)
+        one, other = await stage.connect("one"), await stage.connect("other")
+        stage.network.set_delay("one", service.host, 1.0)
+        await asyncio.sleep(TIMEOUT / 6 - 0.1)
+        writes = [asyncio.ensure_future(one.create(f"/{number}")) for number in range(4)]
+        await asyncio.sleep(0.01)
+        service.begin_election(share)
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert all(isinstance(result, StoreLostError) for result in results)
+        service.end_election()
+        await asyncio.sleep(TIMEOUT / 3)
+        assert list(await other.children("/")) == [str(number) for number in range(done)]
+
+    play(story)
+
+
+def test_sessions_outlast_an_election_however_long_it_takes_and_leases_do_not() -> None:
+    async def story(stage: Stage) -> None:
+        service = ensemble(stage)
+        one = await stage.connect("one")
+        await one.create("/a", ephemeral=True)
+        service.begin_election(0.0)
+        await asyncio.sleep(3 * TIMEOUT)
+        assert one.lease_end < stage.clock.monotonic()
+        former = one.session_id
+        service.end_election()
+        await asyncio.sleep(TIMEOUT / 3)
+        assert await one.get("/a") is not None
+        assert one.session_id == former
+        assert one.lease_end > stage.clock.monotonic()
+
+    play(story)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_session_reads_older_than_before_whatever_becomes_of_the_servers(seed: int) -> None:
+    async def story(stage: Stage) -> None:
+        random = Random(seed)
+        service = ensemble(stage, lambda: random.choice((0.001, 0.5)))
+        writer, reader = await stage.connect("writer"), await stage.connect("reader")
+        await writer.create("/a")
+        last, written = -1, 0
+        for _ in range(60):
+            number = random.randrange(service.server_count)
+            accident = random.choice(
+                (
+                    lambda: None,
+                    lambda number=number: service.cut_off(number),
+                    lambda number=number: service.close_connections(number),
+                    lambda number=number: service.rejoin(number),
+                    lambda: service.begin_election(random.random()),
+                    service.end_election,
+                    lambda: service.drop("reader"),
+                )
+            )
+            accident()
+            with contextlib.suppress(StoreLostError, TimeoutError):
+                written = await asyncio.wait_for(writer.set("/a", b""), 0.2)
+            with contextlib.suppress(StoreLostError, TimeoutError):
+                node = await asyncio.wait_for(reader.get("/a"), 0.2)
+                assert node is not None or last < 0
+                version = -1 if node is None else node.version
+                assert version >= last
+                last = version
+            if random.random() < 0.3:
+                service.heal()
+        service.heal()
+        await asyncio.sleep(TIMEOUT)
+        node = await reader.get("/a")
+        assert node is not None
+        assert node.version >= written > 0
 
     play(story)
 

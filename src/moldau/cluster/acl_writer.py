@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from moldau.cluster import acl_nodes
+from moldau.cluster.change_notifications import catch_up
 from moldau.cluster.cluster_admin import kafka_errors
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.coordination.port import (
@@ -42,6 +43,11 @@ class AclWriter:
         self._coordination = coordination
         self._publisher = publisher
         self._writing = asyncio.Lock()
+
+    async def catch_up(self) -> None:
+        """Know every change that was confirmed before the call, whoever made it."""
+        with kafka_errors():
+            await self._publisher.refresh_acls()
 
     def find(self, wanted: AclFilter) -> list[AclBinding]:
         """The bindings that a filter means, as this broker knows them."""
@@ -94,6 +100,7 @@ class AclWriter:
         path = acl_nodes.acl_path(pattern)
         prefix, told = acl_nodes.encode_acl_change(pattern)
         announcement = Create(path=prefix, data=told, sequential=True)
+        await catch_up(self._coordination)  # else nothing might be written, for what was before
         for _ in range(ATTEMPTS):
             node = await self._coordination.get(path)
             present = frozenset() if node is None else acl_nodes.decode_acls(path, node.data)

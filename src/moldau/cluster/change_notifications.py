@@ -17,7 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from moldau.clock import Clock
-from moldau.coordination.port import Coordination, Delete, NoNodeError, StoreLostError
+from moldau.cluster import layout
+from moldau.coordination.port import (
+    ANY_VERSION,
+    Check,
+    Coordination,
+    Delete,
+    NoNodeError,
+    StoreLostError,
+)
 from moldau.errors import MalformedNodeError
 
 _log = logging.getLogger(__name__)
@@ -36,6 +44,16 @@ PURGE_SECONDS: Final = 5.0
 _MOST_DELETED: Final = 500
 _DIGITS: Final = 10
 _NOTHING_READ: Final = -1
+
+
+async def catch_up(coordination: Coordination) -> None:
+    """What this session reads afterwards shows every change that was confirmed before.
+
+    A server of ZooKeeper may answer a read from an older state. A transaction has a place in the
+    order of all writes, and the reads of the session follow it.
+    """
+    check = Check(path=layout.CONFIG_CHANGES, version=ANY_VERSION)
+    await coordination.transact((check,))
 
 
 class NewNotifications(NamedTuple, Generic[T]):

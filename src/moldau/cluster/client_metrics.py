@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from moldau.cluster.change_notifications import catch_up
 from moldau.cluster.layout import decode_config, encode_config
 from moldau.coordination.port import (
     BadVersionError,
@@ -115,6 +116,7 @@ class ClientMetricsConfigs:
         change: Callable[[Mapping[str, str]], dict[str, str]],
         *,
         validate_only: bool,
+        is_current: bool = False,  # what is read
     ) -> None:
         from moldau.config.client_metrics_options import ClientMetricsOptions
 
@@ -133,7 +135,10 @@ class ClientMetricsConfigs:
             operation = Create(path=path, data=encode_config(settings))
         else:
             operation = SetData(path=path, data=encode_config(settings), version=node.version)
-        if operation is not None:
+        if operation is None and not is_current:
+            await catch_up(self._coordination)
+            await self._try(name, change, validate_only=validate_only, is_current=True)
+        elif operation is not None:
             await self._require_folder()
             await self._coordination.transact((operation, SetData(path=FOLDER, data=b"")))
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from moldau.cluster import layout, quota_nodes
+from moldau.cluster.change_notifications import catch_up
 from moldau.cluster.layout import ConfigEntity
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
@@ -177,8 +178,22 @@ class ConfigWriter:
     ) -> tuple[list[Operation], Mapping[str, str]]:
         """What to write, nothing when all is as it shall be; and the configs after it.
 
-        `known` counts where the node is damaged, and writing repairs it.
+        `known` counts where the node is damaged, and writing repairs it. What is read may be old:
+        if there is something to write, its version tells; if there is nothing, it is read again.
         """
+        operations, configs = await self._plan_once(path, known, change, rules)
+        if not operations:
+            await catch_up(self._coordination)
+            operations, configs = await self._plan_once(path, known, change, rules)
+        return operations, configs
+
+    async def _plan_once(
+        self,
+        path: str,
+        known: Mapping[str, str],
+        change: ChangeConfigs,
+        rules: ConfigRules,
+    ) -> tuple[list[Operation], Mapping[str, str]]:
         node = await self._coordination.get(path)
         try:
             current = {} if node is None else layout.decode_config(path, node.data)

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from moldau.clock import Clock
 from moldau.cluster import acl_nodes, layout, quota_nodes
-from moldau.cluster.change_notifications import ChangeNotifications
+from moldau.cluster.change_notifications import ChangeNotifications, catch_up
 from moldau.cluster.current_image import CurrentImage
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import (
@@ -34,8 +34,6 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import (
-    ANY_VERSION,
-    Check,
     Coordination,
     CoordinationError,
     SessionExpiredError,
@@ -118,6 +116,7 @@ class MetadataPublisher(CurrentImage):
         self._has_missed = False  # notifications, and has not read everything since
         self._reading_topics = asyncio.Lock()
         self._reading_groups = asyncio.Lock()
+        self._reading_acls = asyncio.Lock()
         self._is_held = False  # since the session was lost: nobody knows whose store is read next
         self.set_back: dict[TopicPartition, LeaderEpoch] = {}
         """Partitions whose states went back with a new session; and epochs later than both."""
@@ -335,16 +334,17 @@ class MetadataPublisher(CurrentImage):
             self._untold_configs.pop(change, None)
 
     async def _refresh_acls(self) -> None:
-        for folder in self._acl_changes:
-            new = await folder.read_new()
-            self._untold_acls.update(new.found)
-            self._has_missed_acls |= not new.is_complete
-        if self._has_missed_acls:
-            await self._read_all_acls()
-            self._has_missed_acls = False
-        changed = frozenset(self._untold_acls)
-        await self._read_acls(changed)
-        self._untold_acls -= changed
+        async with self._reading_acls:
+            for folder in self._acl_changes:
+                new = await folder.read_new()
+                self._untold_acls.update(new.found)
+                self._has_missed_acls |= not new.is_complete
+            if self._has_missed_acls:
+                await self._read_all_acls()
+                self._has_missed_acls = False
+            changed = frozenset(self._untold_acls)
+            await self._read_acls(changed)
+            self._untold_acls -= changed
 
     async def _read_all_acls(self) -> None:
         patterns = await self._reader.list_acl_patterns()
@@ -363,14 +363,15 @@ class MetadataPublisher(CurrentImage):
 
     async def refresh_group_config(self, group_id: str) -> None:
         """Read the settings of a group again now. Afterwards this broker knows every change that
-        was confirmed before the call.
-
-        A server of ZooKeeper may answer a read from an older state. So a transaction comes first:
-        it has a place in the order of all writes, and reads of the same session follow it.
-        """
-        check = Check(path=layout.CONFIG_CHANGES, version=ANY_VERSION)
-        await self._coordination.transact((check,))
+        was confirmed before the call."""
+        await catch_up(self._coordination)
         await self._refresh_group_configs((group_id,))
+
+    async def refresh_acls(self) -> None:
+        """Read what changed in the access control lists now. Afterwards this broker knows every
+        change that was confirmed before the call."""
+        await catch_up(self._coordination)
+        await self._refresh_acls()
 
     async def read_away_brokers(self) -> list[BrokerState]:
         """Those that are registered and not alive, read now: they are expected back."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from moldau.cluster import layout
+from moldau.cluster.change_notifications import catch_up
 from moldau.cluster.layout import ConfigEntity
 from moldau.coordination.port import (
     BadVersionError,
@@ -83,6 +84,9 @@ class UserCredentials:
         for _ in range(_ATTEMPTS):
             try:
                 operations = await self._plan(user, change)
+                if not operations:  # by what was read, which may be old
+                    await catch_up(self._coordination)
+                    operations = await self._plan(user, change)
                 if operations:
                     await self._coordination.transact(operations)
             except (BadVersionError, NodeExistsError):

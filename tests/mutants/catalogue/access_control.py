@@ -33,6 +33,19 @@ MUTANTS = (
         is_sample=True,
     ),
     Mutant(
+        name="confirm-a-list-by-an-old-read",
+        rule="META-5",
+        breaks="a change of a list that an old state needs not is confirmed, and not made",
+        edits=(
+            Edit(
+                "moldau.cluster.acl_writer",
+                "        await catch_up(self._coordination)  # else",
+                "        # else",
+            ),
+        ),
+        tests=("unit/cluster/test_old_reads.py::test_an_access_list_is_what_was_confirmed_last",),
+    ),
+    Mutant(
         name="a-denial-of-all-operations-is-none",
         rule="ACL-1",
         breaks="an entry about ALL is about nothing",

@@ -27,6 +27,7 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> dict[st
     found: list[list[AclBinding] | KafkaError] = []
     try:
         authorize_acls(context, AclOperation.ALTER)
+        await acls.catch_up()
     except KafkaError as error:
         found += [error] * len(request.filters)
     else:

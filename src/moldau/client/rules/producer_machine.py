@@ -63,6 +63,7 @@ from moldau.errors import (
     KafkaError,
     LeaderNotAvailableError,
     MoldauError,
+    TopicAuthorizationError,
     TransactionStateError,
 )
 from moldau.model import TopicPartition
@@ -383,6 +384,17 @@ class ProducerMachine(Generic[P]):
         for topic in topics:
             if topic.error is None and topic.name in self.topics:
                 self.learn(topic)
+            elif isinstance(topic.error, TopicAuthorizationError):
+                self._deny(topic.name, topic.error)
+
+    def _deny(self, name: str, error: KafkaError) -> None:
+        """Nobody tells this producer who leads the topic, so what waits for it cannot be sent."""
+        for queue in [one for one in self._busy.values() if one.partition.topic == name]:
+            denied = queue.take_waiting()
+            if any(batch.identity is not None for batch in denied):
+                queue.demand_restart()  # an attempt before may have been written
+            for batch in denied:
+                self._finish(batch, NotDelivered(error))
 
     def _maybe_refresh(self, now: float) -> float:
         if not self.topics:

@@ -118,7 +118,8 @@ class SubscribedTopics:
         answer that says so, as by Java's client."""
         if self.selection.is_pattern or self._turn.failures:
             return
-        for name in sorted(self.selection.names):
+        assigned = {state.partition.topic for state in self._table}
+        for name in sorted(self.selection.names | assigned):
             topic = self._turn.cluster.topics.get(name)
             if topic is not None and isinstance(topic.error, TopicAuthorizationError):
                 self._turn.raise_later(topic.error)

@@ -11,14 +11,21 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_instructions import TimerKind
 from moldau.client.rules.consumer_machine import ConsumerMachine
 from moldau.errors import TopicAuthorizationError
+from moldau.model import TopicPartition
 
 
 @pytest.mark.parametrize("group_id", ["g", None])
-def test_a_topic_that_may_not_be_read_is_told_once_for_each_answer(group_id: str | None) -> None:
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_topic_that_may_not_be_read_is_told_once_for_each_answer(
+    group_id: str | None, is_assigned: bool
+) -> None:
     story = Story(group_id=group_id)
     denied = TopicMetadata(name="t", error=TopicAuthorizationError("no"))
     story.cluster = replace(describe_cluster(), topics={"t": denied})
-    story.subscribe("t")
+    if is_assigned:
+        story.happen(lambda machine: machine.assign([TopicPartition("t", 0)]))
+    else:
+        story.subscribe("t")
     story.come_in()
     story.refresh()
     assert story.had_news

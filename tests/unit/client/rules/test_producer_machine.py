@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from client.rules.producer_story import (
+    PARTITION,
     ProducerStory,
     make_cluster,
     refuse_for_good,
     refuse_for_now,
     take_and_complain,
 )
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.producer_instructions import Delivered, NotDelivered
 from moldau.errors import (
     BatchTooLargeError,
@@ -18,6 +20,7 @@ from moldau.errors import (
     DeliveryTimeoutError,
     InvalidRecordError,
     NotEnoughReplicasError,
+    TopicAuthorizationError,
 )
 
 
@@ -51,6 +54,25 @@ def test_batches_behind_one_that_failed_wait_for_it() -> None:
     story.finish()
     assert story.numbers() == [0, 1, 2, 3]
     assert story.delivered() == [0, 1, 2, 3]
+
+
+def test_what_waits_for_a_topic_that_may_not_be_described_is_refused_at_once() -> None:
+    story = ProducerStory(records_per_batch=1)
+    story.send(2)
+    story.pump()
+    story.cut(arrived=1)  # written, and nobody knows
+    denied = TopicMetadata(name=PARTITION.topic, error=TopicAuthorizationError("no"))
+    story.machine.topics_refreshed([denied], story.now)
+    story.pump()
+    assert all(
+        isinstance(outcome, NotDelivered) and isinstance(outcome.error, TopicAuthorizationError)
+        for outcome in story.outcomes()
+    )
+    story.wait(1.0)
+    story.send(2)  # it is allowed again
+    story.finish()
+    assert story.delivered() == [2, 3]
+    assert story.numbers() == [0, 2, 3]
 
 
 def test_a_lost_answer_is_given_again_when_the_batch_comes_again() -> None:

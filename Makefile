@@ -11,6 +11,7 @@ FIRST ?= 1
 SECONDS ?= 300
 ROUNDS ?= 10
 KILLS ?=
+SUITES ?=
 MUTANTS ?=
 VERSIONS ?= 4.0 4.1 4.2
 EXTRAS ?=
@@ -112,6 +113,10 @@ soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twi
 
 upgrade: $(VENV)/.dev ## Three brokers from commit FROM=... to this tree and back, one by one, while clients work
 	PYTHONPATH=src:tests $(BIN)/python -m upgrade $(FROM) --back
+
+.PHONY: suites
+suites: $(VENV)/.dev ## Other projects' test suites against Moldau's brokers; SUITES='franz-go kafka-python' runs some
+	PYTHONPATH=tests $(BIN)/python -m suites $(SUITES)
 
 reference: $(VENV)/.dev ## Write the generated pages and tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md

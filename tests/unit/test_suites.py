@@ -1,0 +1,160 @@
+"""How the results of other projects' suites are read, and which failures were expected."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from suites.catalogue import SUITES
+from suites.results import Outcome, compare, read_go_events, read_go_output, read_junit
+from suites.sources import LeftOutError, fetch, run_within
+from support.waiting import eventually
+
+PASSED, SKIPPED, FAILED = Outcome.PASSED, Outcome.SKIPPED, Outcome.FAILED
+KGO = "github.com/twmb/franz-go/pkg/kgo"
+
+
+def go_events(*events: tuple[str, str | None], package: str = KGO) -> list[str]:
+    """Lines of `go test -json`, from pairs of an action and the name of a test."""
+    rows = [{"Action": action, "Package": package, "Test": name} for action, name in events]
+    return [json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in rows]
+
+
+def test_tests_of_go_are_counted_by_package_and_name() -> None:
+    lines = go_events(
+        ("run", "TestPing"),
+        ("pass", "TestPing"),
+        ("run", "TestScram"),
+        ("skip", "TestScram"),
+        ("run", "TestGroup"),
+        ("fail", "TestGroup"),
+        ("fail", None),
+    )
+    assert read_go_events(lines) == {
+        "kgo.TestPing": PASSED,
+        "kgo.TestScram": SKIPPED,
+        "kgo.TestGroup": FAILED,
+    }
+
+
+def test_a_test_of_go_with_subtests_is_not_counted_beside_them() -> None:
+    lines = go_events(
+        ("run", "TestConn"),
+        ("run", "TestConn/read"),
+        ("run", "TestConn/write"),
+        ("pass", "TestConn/read"),
+        ("fail", "TestConn/write"),
+        ("fail", "TestConn"),
+    )
+    assert read_go_events(lines) == {"kgo.TestConn/read": PASSED, "kgo.TestConn/write": FAILED}
+
+
+def test_the_name_of_a_subtest_may_have_slashes() -> None:
+    lines = go_events(("run", "TestA"), ("run", "TestA/tcp/9092"), ("pass", "TestA/tcp/9092"))
+    assert read_go_events([*lines, *go_events(("pass", "TestA"))]) == {"kgo.TestA/tcp/9092": PASSED}
+
+
+def test_a_test_of_go_that_fails_beside_its_subtests_is_counted() -> None:
+    lines = go_events(
+        ("run", "TestConn"), ("run", "TestConn/a"), ("pass", "TestConn/a"), ("fail", "TestConn")
+    )
+    assert read_go_events(lines) == {"kgo.TestConn": FAILED, "kgo.TestConn/a": PASSED}
+
+
+def test_a_test_of_go_that_was_begun_and_did_not_end_has_failed() -> None:
+    lines = go_events(("run", "TestConn"), ("run", "TestConn/a"), ("fail", None))
+    assert read_go_events(lines) == {"kgo.TestConn/a": FAILED}
+
+
+def test_a_package_of_go_that_cannot_be_built_has_failed() -> None:
+    lines = go_events(("run", "TestA"), ("pass", "TestA"), ("pass", None))
+    lines += go_events(("fail", None), package="example.org/broken")
+    assert read_go_events(lines) == {"kgo.TestA": PASSED, "broken": FAILED}
+
+
+def test_lines_that_are_no_events_are_output() -> None:
+    event = json.dumps({"Action": "output", "Package": KGO, "Output": "of a test\n"})
+    lines = ["go: downloading x\n", event + "\n", '"text"\n']
+    assert read_go_output(lines) == 'go: downloading x\nof a test\n"text"\n'
+    assert read_go_events(lines) == {}
+
+
+def test_tests_in_a_junit_file_are_counted_by_module_and_name() -> None:
+    text = """<testsuites><testsuite>
+        <testcase classname="test.integration.test_admin" name="test_acls" />
+        <testcase classname="test.integration.test_admin" name="test_quorum">
+          <failure message="no">...</failure></testcase>
+        <testcase classname="test.integration.test_ssl.TestSsl" name="test_one[tls]">
+          <error message="no">...</error></testcase>
+        <testcase classname="test.integration.test_sasl" name="test_one">
+          <skipped message="no">...</skipped></testcase>
+        </testsuite></testsuites>"""
+    assert read_junit(text) == {
+        "test_admin::test_acls": PASSED,
+        "test_admin::test_quorum": FAILED,
+        "test_ssl::TestSsl::test_one[tls]": FAILED,
+        "test_sasl::test_one": SKIPPED,
+    }
+
+
+@pytest.mark.parametrize("cases", [("", "<error />"), ("<error />", "")])
+def test_a_failure_while_a_test_is_torn_down_is_a_failure(cases: tuple[str, str]) -> None:
+    text = "".join(f'<testcase classname="test_a" name="one">{case}</testcase>' for case in cases)
+    assert read_junit(f"<testsuite>{text}</testsuite>") == {"test_a::one": FAILED}
+
+
+def test_only_failures_that_are_not_known_are_unexpected() -> None:
+    outcomes = {
+        "kgo.TestA": FAILED,
+        "kgo.TestConn/read": FAILED,
+        "kgo.TestConnection": FAILED,
+        "kgo.TestPing": PASSED,
+        "kgo.TestScram": SKIPPED,
+        "test_ssl::test_one[tls]": FAILED,
+    }
+    known = {"kgo.TestConn": "reads differ", "test_ssl": "starts a Kafka", "kgo.TestPing": "slow"}
+    found = compare(outcomes, known)
+    assert found.unexpected == ("kgo.TestA", "kgo.TestConnection")
+    assert found.known == ("kgo.TestConn/read", "test_ssl::test_one[tls]")
+    assert found.without_difference == ("kgo.TestPing",)
+    assert found.describe() == "1 passed, 1 skipped, 2 failed, 2 known differences"
+    assert not found.succeeded
+
+
+def test_a_run_succeeds_when_something_passed_and_only_known_tests_failed() -> None:
+    assert compare({"a": PASSED, "b": FAILED}, {"b": "known"}).succeeded
+    assert not compare({"a": SKIPPED, "b": FAILED}, {"b": "known"}).succeeded
+    assert not compare({}, {}).succeeded
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_difference_has_a_reason(name: str) -> None:
+    reasons = {**SUITES[name].known_differences, **SUITES[name].not_run}
+    assert all(len(reason.split()) > 3 for reason in reasons.values())
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_its_processes(tmp_path: Path) -> None:
+    program = "sleep 600 & echo $!; wait"
+    output = tmp_path / "out"
+    command = ("sh", "-c", program)
+    assert run_within(1, command, folder=tmp_path, environment={}, output=output) is None
+    pid = int(output.read_text())
+
+    def has_ended() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return Path(f"/proc/{pid}/stat").exists() and "Z" in Path(f"/proc/{pid}/stat").read_text()
+
+    eventually(has_ended, "the child has ended")
+
+
+def test_a_suite_that_cannot_be_fetched_is_left_out_with_the_last_line(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "print('one'); print('no such host'); raise SystemExit(3)")
+    with pytest.raises(LeftOutError, match="ended with 3: no such host"):
+        fetch(command, tmp_path / "log", folder=tmp_path, environment={})

@@ -21,7 +21,7 @@ STEPS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop apicurio spark-versions check test proof extras docs lint format bench bench-quick bench-baseline campaign mutants soak upgrade reference stubs census audit clean
+.PHONY: help start demo interop apicurio spark-versions check test proof extras docs lint format bench bench-quick bench-baseline campaign mutants soak suites upgrade reference stubs census audit clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -114,7 +114,6 @@ soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twi
 upgrade: $(VENV)/.dev ## Three brokers from commit FROM=... to this tree and back, one by one, while clients work
 	PYTHONPATH=src:tests $(BIN)/python -m upgrade $(FROM) --back
 
-.PHONY: suites
 suites: $(VENV)/.dev ## Other projects' test suites against Moldau's brokers; SUITES='franz-go kafka-python' runs some
 	PYTHONPATH=tests $(BIN)/python -m suites $(SUITES)
 

@@ -87,6 +87,7 @@ LEVELS: Mapping[str, tuple[Step, ...]] = {
         ),
         Step("10,000 seeds", make("campaign", "SEEDS=10000")),
         Step("mutants", make("mutants")),
+        Step("suites of other projects", make("suites")),
         Step("upgrade and downgrade", make("upgrade", f"FROM={UPGRADE_FROM}")),
         Step("exactly-once", make("exactly-once", "ROUNDS=10", "KILLS=10")),
         Step("soaks", make("soak", "SECONDS=600")),

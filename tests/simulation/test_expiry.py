@@ -14,9 +14,10 @@ import pytest
 
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.producer import AsyncProducer
+from moldau.cluster.delegation_tokens import DelegationTokens
 from moldau.config.client_options import ACKS_ALL
 from moldau.errors import ClientError, KafkaError
-from moldau.model import TopicPartition
+from moldau.model import Principal, TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.testing import SimulatedCluster
 from moldau.testing.simulated_clients import Committer
@@ -39,6 +40,16 @@ OPTIONS: Final = MappingProxyType(
         "producer.id.expiration.check.interval.ms": "300",
     }
 )
+TOKEN_OPTIONS: Final = MappingProxyType(
+    {
+        "delegation.token.secret.key": "key",
+        "delegation.token.expiry.time.ms": str(DAY_MS),
+        "delegation.token.max.lifetime.ms": str(7 * DAY_MS),
+        "delegation.token.expiry.check.interval.ms": "300",
+        "log.retention.ms": "-1",
+    }
+)
+ALICE: Final = Principal("User", "alice")
 AGED: Final = TopicPartition("aged", 0)
 HELD: Final = TopicPartition("held", 0)
 NUMBERED: Final = TopicPartition("held", 1)
@@ -194,3 +205,43 @@ def test_a_month_takes_what_has_expired_and_nothing_else(seed: int) -> None:
     outcome.require_success()
     assert outcome.transactions > 0
     assert outcome.shared > 0
+
+
+def tokens_of(cluster: SimulatedCluster) -> DelegationTokens:
+    """Of any broker: all read them in the store."""
+    brokers = (each.broker for each in cluster.machines.values())
+    return next(one.services.tokens for one in brokers if one is not None)
+
+
+async def days_of_two_tokens(cluster: SimulatedCluster) -> None:
+    await cluster.begin()
+    plain = await tokens_of(cluster).create(ALICE, ALICE, (), -1)
+    renewed = await tokens_of(cluster).create(ALICE, ALICE, (), -1)
+    secret = tokens_of(cluster).hmac_of(renewed)
+
+    async def pass_days(days: float) -> set[str]:
+        cluster.pass_days(days)
+        await cluster.sleep(ROUNDS_SECONDS)
+        return {one.token_id for one in await tokens_of(cluster).all()}
+
+    assert await pass_days(0.8) == {plain.token_id, renewed.token_id}
+    await tokens_of(cluster).renew(secret, ALICE, 30 * DAY_MS)
+    controller = next(iter(cluster.machines.values())).broker
+    assert controller is not None
+    crashed = cluster.machines[controller.services.image.controller_id]
+    crashed.crash()
+    cluster.pass_days(1)
+    assert await tokens_of(cluster).find(plain.token_id) is None, "nobody has removed it yet"
+    crashed.start()
+    await cluster.heal()
+    assert await pass_days(0.2) == {renewed.token_id}, "the next controller has removed it"
+    assert await pass_days(4) == {renewed.token_id}  # 6 days
+    assert await tokens_of(cluster).find(renewed.token_id) is not None
+    assert await pass_days(2) == set(), "it can be renewed for a week in all"
+    await cluster.finish()
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_delegation_tokens_are_good_until_they_expire_whoever_is_the_controller(seed: int) -> None:
+    cluster = SimulatedCluster(seed=seed, options=TOKEN_OPTIONS, operations=())
+    cluster.run(days_of_two_tokens).require_success()

@@ -32,7 +32,8 @@ class BrokerRegistration:
     async def register(self, broker: BrokerState) -> BrokerState:
         """Returns the broker with the epoch that the registration gave it."""
         path = layout.broker_path(broker.id)
-        data = layout.encode_broker(broker, self._clock.now_ms())
+        asked_ms = self._clock.now_ms()
+        data = layout.encode_broker(broker, asked_ms)
         try:
             await self._coordination.create(path, data, ephemeral=True)
         except NodeExistsError:
@@ -42,6 +43,7 @@ class BrokerRegistration:
         node = await self._coordination.get(path)
         if node is None:
             raise NoNodeError(f"{path} went as soon as it was made")
+        self._publisher.store_ahead_ms = node.modified_ms - asked_ms
         await self._note_registration(broker.id, data)
         registered = replace(broker, epoch=node.created_id)
         self._publisher.apply_broker(registered)

@@ -84,6 +84,7 @@ class MetadataPublisher(CurrentImage):
         super().__init__(cluster_id)
         self._coordination = coordination
         self.clock = clock
+        self.store_ahead_ms = 0  # of this broker's clock, when the broker was registered
         self._reader = MetadataReader(coordination)
         self._config_changes = ChangeNotifications(
             coordination, clock, layout.CONFIG_CHANGES, layout.decode_config_change
@@ -147,6 +148,11 @@ class MetadataPublisher(CurrentImage):
     async def _skip_old_changes(self) -> None:
         for folder in (self._config_changes, self._partition_changes, *self._acl_changes):
             await folder.skip_to_end()
+
+    @property
+    def store_now_ms(self) -> int:
+        """The time by the store's clock: brokers whose own clocks differ agree on it."""
+        return self.clock.now_ms() + self.store_ahead_ms
 
     @property
     def is_held(self) -> bool:

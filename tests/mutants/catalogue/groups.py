@@ -53,6 +53,24 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-commit-has-the-time-of-its-coordinator",
+        rule="GRP-10",
+        breaks="a commit in a new topic is deleted where the coordinator's clock is behind",
+        edits=(
+            Edit(
+                "moldau.broker.offset_rows",
+                "context.services.publisher.store_now_ms",
+                "context.services.clock.now_ms()",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_commit_in_a_recreated_topic_outlives_a_coordinator_that_never_learns_of_it",
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic",
+        ),
+    ),
+    Mutant(
         name="an-offset-belongs-to-a-name",
         rule="GRP-10",
         breaks="a coordinator that takes over serves the offsets of a deleted topic for the next",

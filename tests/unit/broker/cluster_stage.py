@@ -17,7 +17,7 @@ from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.testing.manual_clock import ManualClock, SkewedClock, wait_until_idle
 from moldau.testing.memory_files import MemoryFiles
 from moldau.testing.memory_network import MemoryNetwork
 from moldau.wire.messages import encode_request, parse_response
@@ -33,10 +33,11 @@ PATIENCE_SECONDS = 60.0
 class Machine:
     """What a broker runs on; it outlives the broker."""
 
-    def __init__(self, cluster: Cluster, broker_id: int) -> None:
+    def __init__(self, cluster: Cluster, broker_id: int, skew_ms: int = 0) -> None:
         self.id = broker_id
         self.files = MemoryFiles(cluster.clock)
         self.boot_id = "first"
+        self._clock = SkewedClock(cluster.clock, skew_ms) if skew_ms else cluster.clock
         self.broker: BrokerServer | None = None
         self.session: EmbeddedSession | None = None
         self._cluster = cluster
@@ -60,7 +61,7 @@ class Machine:
         cluster = self._cluster
         self._starts += 1
         ports = Ports(
-            clock=cluster.clock,
+            clock=self._clock,
             files=self.files,
             network=cluster.network.host(f"b{self.id}"),
             workers=InlineWorkers(),
@@ -127,10 +128,12 @@ class Cluster:
         self.network = MemoryNetwork(clock)
         self.config = {name.replace("_", "."): value for name, value in config.items()}
         self.machines: dict[int, Machine] = {}
+        self.skews_ms: dict[int, int] = {}  # of the machines' clocks, against the store's
 
     async def start(self, *broker_ids: int) -> list[Machine]:
         for broker_id in broker_ids:
-            machine = self.machines[broker_id] = Machine(self, broker_id)
+            skew_ms = self.skews_ms.get(broker_id, 0)
+            machine = self.machines[broker_id] = Machine(self, broker_id, skew_ms)
             await machine.start()
         await wait_until_idle()
         return [self.machines[broker_id] for broker_id in broker_ids]

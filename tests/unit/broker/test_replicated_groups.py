@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.errors import ErrorCode
@@ -62,9 +64,16 @@ async def coordinated(cluster: Cluster) -> list[Machine]:
 DELETE_TOPICS = 20
 
 
-async def recreate_unnoticed(cluster: Cluster) -> tuple[Machine, Machine]:
+CLOCKS_DIFFER = pytest.mark.parametrize(
+    "skews_ms", [{}, {2: -60_000}, {2: 60_000}, {1: -60_000, 3: -60_000}, {1: 60_000, 3: 60_000}]
+)
+"""By broker; of the controller (1), the coordinator (2) and the next coordinator (3)."""
+
+
+async def recreate_unnoticed(cluster: Cluster, skews_ms: dict[int, int]) -> tuple[Machine, Machine]:
     """Topic t is deleted and recreated, and the coordinator of the group does not learn of it.
     The coordinator, and the broker that did it."""
+    cluster.skews_ms = skews_ms
     controller, *others = await cluster.start(1, 2, 3)
     assert controller.image.controller_id == controller.id
     assert await cluster.create(controller, GROUP_OFFSETS_TOPIC, [2, 3, 1]) is ErrorCode.none
@@ -93,9 +102,12 @@ def publisher_of(machine: Machine) -> MetadataPublisher:
     return machine.broker._membership._publisher
 
 
-def test_a_commit_in_a_recreated_topic_outlives_the_news_of_the_deletion() -> None:
+@CLOCKS_DIFFER
+def test_a_commit_in_a_recreated_topic_outlives_the_news_of_the_deletion(
+    skews_ms: dict[int, int],
+) -> None:
     async def story(cluster: Cluster) -> None:
-        coordinator, controller = await recreate_unnoticed(cluster)
+        coordinator, controller = await recreate_unnoticed(cluster, skews_ms)
         assert await commit(cluster, coordinator, 7) is ErrorCode.none
         await cluster.during(publisher_of(coordinator).read_in_new_session())
         assert not is_behind(coordinator, controller)
@@ -107,9 +119,12 @@ def test_a_commit_in_a_recreated_topic_outlives_the_news_of_the_deletion() -> No
     play(story, **CONFIG)
 
 
-def test_positions_of_the_deleted_topic_go_when_the_coordinator_learns_of_the_deletion() -> None:
+@CLOCKS_DIFFER
+def test_positions_of_the_deleted_topic_go_when_the_coordinator_learns_of_the_deletion(
+    skews_ms: dict[int, int],
+) -> None:
     async def story(cluster: Cluster) -> None:
-        coordinator, controller = await recreate_unnoticed(cluster)
+        coordinator, controller = await recreate_unnoticed(cluster, skews_ms)
         end_offset = shard(coordinator).log.log_end_offset
         await cluster.during(publisher_of(coordinator).read_in_new_session())
         assert not is_behind(coordinator, controller)
@@ -141,16 +156,38 @@ def test_positions_are_not_shown_from_the_mark_on_and_deleted_with_the_topic() -
     play(story, **CONFIG)
 
 
-def test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic() -> None:
+async def fail_over(cluster: Cluster, coordinator: Machine) -> Machine:
+    """The coordinator is killed. Returns the broker that takes over."""
+    await coordinator.kill()
+    assert coordinator.session is not None
+    coordinator.session.expire()
+    second = cluster.machines[3]
+    await cluster.until(lambda: shard(second).is_leader and shard(second).state.is_settled)
+    await cluster.clock.advance(0.1)
+    return second
+
+
+@CLOCKS_DIFFER
+def test_a_commit_in_a_recreated_topic_outlives_a_coordinator_that_never_learns_of_it(
+    skews_ms: dict[int, int],
+) -> None:
     async def story(cluster: Cluster) -> None:
-        coordinator, _ = await recreate_unnoticed(cluster)
+        coordinator, _ = await recreate_unnoticed(cluster, skews_ms)
+        assert await commit(cluster, coordinator, 7) is ErrorCode.none
+        second = await fail_over(cluster, coordinator)
+        assert await find_position(cluster, second) == (ErrorCode.none, 7)
+
+    play(story, **CONFIG)
+
+
+@CLOCKS_DIFFER
+def test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic(
+    skews_ms: dict[int, int],
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        coordinator, _ = await recreate_unnoticed(cluster, skews_ms)
         end_offset = shard(coordinator).log.log_end_offset
-        await coordinator.kill()
-        assert coordinator.session is not None
-        coordinator.session.expire()
-        second = cluster.machines[3]
-        await cluster.until(lambda: shard(second).is_leader and shard(second).state.is_settled)
-        await cluster.clock.advance(0.1)
+        second = await fail_over(cluster, coordinator)
         assert await find_position(cluster, second) == (ErrorCode.none, -1)
         await cluster.until(lambda: shard(second).log.log_end_offset == end_offset + 1)
 

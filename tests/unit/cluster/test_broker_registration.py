@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from moldau.cluster import layout
+from moldau.cluster.broker_registration import BrokerRegistration
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.metadata_image import BrokerState
 from moldau.coordination.port import ANY_VERSION
 from moldau.errors import BrokerIdNotRegisteredError, InvalidRequestError
 from moldau.model import BrokerId
+from moldau.testing.manual_clock import SkewedClock
 
 from .stage import Stage, play
 
@@ -22,6 +26,23 @@ def test_who_is_expected_back_is_read_from_the_store() -> None:
         assert (away.id, away.rack) == (2, "r2")
         await stage.join(2, rack="r3")
         assert await first.publisher.read_away_brokers() == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("skew_ms", [-90_000, 0, 90_000])
+def test_a_broker_learns_from_its_registration_how_far_its_clock_is_off(skew_ms: int) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.join(1)
+        session, clock = stage.store.session(), SkewedClock(stage.clock, skew_ms)
+        publisher = MetadataPublisher(session, clock, "cluster")
+        registration = BrokerRegistration(session, clock, publisher)
+        for _ in range(2):  # also where an answer was lost, and the registration is there already
+            await registration.register(BrokerState(id=BrokerId(7), endpoints=()))
+            assert publisher.store_now_ms == stage.clock.now_ms()
+            await stage.clock.advance(5)
+            assert publisher.store_now_ms == stage.clock.now_ms()
+        await session.close()
 
     play(story)
 

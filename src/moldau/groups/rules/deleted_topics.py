@@ -10,7 +10,8 @@ belongs to a former topic if a topic of the name was deleted after the commit.
 An offset is deleted only if the deletion of its topic is known. Until then it is kept and not
 shown: the image may be old, or the topic comes back (DEL-1). So is an offset that was committed
 after the deletion, while the image has no topic of the name: the next topic may exist already.
-Times of commits are the coordinator's, those of topics are the store's.
+Times are the store's, those of commits as well: the clocks of brokers may differ by more than the
+time between a deletion and the next commit (`MetadataPublisher.store_now_ms`).
 """
 
 from __future__ import annotations
@@ -24,28 +25,21 @@ def is_current(topic: str, committed: CommittedOffset, image: MetadataImage) -> 
     """Whether the offset belongs to the topic of this name, or to one that may come back."""
     live, topic_id = image.topics.get(topic), committed.topic_id
     if live is None:
-        is_gone = topic_id is None and _is_before_deletion(topic, committed, image)
-        return not is_gone and not image.was_deleted(topic, topic_id)
+        return not image.was_deleted(topic, topic_id, committed.commit_timestamp_ms)
     if topic_id == live.topic_id:
         return True
     if committed.names_topic_id:
         return False
     if live.created_ms != NO_TIMESTAMP and committed.commit_timestamp_ms >= live.created_ms:
         return True
-    return topic_id is None and not _is_before_deletion(topic, committed, image)
+    return topic_id is None and not image.was_deleted(topic, None, committed.commit_timestamp_ms)
 
 
 def is_deleted(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:
     """Whether the offset goes with its topic."""
-    if is_current(topic, committed, image):
+    deleted_ms = image.find_deletion_ms(topic, committed.topic_id)
+    if deleted_ms is None or is_current(topic, committed, image):
         return False
     live = image.topics.get(topic)
-    has_next = live is not None and live.created_ms != NO_TIMESTAMP
-    if has_next or committed.names_topic_id:
-        return image.find_deletion_ms(topic, committed.topic_id) is not None
-    return _is_before_deletion(topic, committed, image)
-
-
-def _is_before_deletion(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:
-    deleted_ms = image.find_deletion_ms(topic, committed.topic_id)
-    return deleted_ms is not None and committed.commit_timestamp_ms <= deleted_ms
+    is_sure = committed.names_topic_id or (live is not None and live.created_ms != NO_TIMESTAMP)
+    return is_sure or committed.commit_timestamp_ms <= deleted_ms

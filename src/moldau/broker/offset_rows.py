@@ -40,7 +40,7 @@ class OffsetRows:
     ) -> None:
         self.offsets: list[tuple[str, int, CommittedOffset]] = []
         self._key_name = "topic_id" if by_id else "name"
-        self._now_ms = context.services.publisher.store_now_ms
+        self._now_ms = context.services.publisher.store_now_ms()
         self._expire_ms = expire_ms
         self._translate = translate
         self._rows: list[tuple[object, list[tuple[int, ErrorCode | None]]]] = []

@@ -43,7 +43,9 @@ class BrokerRegistration:
         node = await self._coordination.get(path)
         if node is None:
             raise NoNodeError(f"{path} went as soon as it was made")
-        self._publisher.store_ahead_ms = node.modified_ms - asked_ms
+        # The answer took its time: 0 is as good as any other difference that agrees with it.
+        ahead_ms = node.modified_ms - self._clock.now_ms()
+        self._publisher.store_ahead_ms = max(ahead_ms, min(0, node.modified_ms - asked_ms))
         await self._note_registration(broker.id, data)
         registered = replace(broker, epoch=node.created_id)
         self._publisher.apply_broker(registered)

@@ -247,7 +247,7 @@ class ClusterAdmin:
         operations = topic_operations.creation(topic, config, end)
         await self._publisher.clock.sleep(0)  # thousands of them are work for a turn of the loop
         # Not later than in the store, however long the answer takes: see `groups.deleted_topics`.
-        made = replace(topic, version=0, created_ms=self._publisher.store_now_ms)
+        made = replace(topic, version=0, created_ms=self._publisher.store_now_ms())
         await self._controllership.transact(term, operations)
         self._publisher.apply_topics((topic_operations.with_first_versions(made, 0, end),))
         return await self._write_rest(term, topic, end)

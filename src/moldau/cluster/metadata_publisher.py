@@ -149,7 +149,6 @@ class MetadataPublisher(CurrentImage):
         for folder in (self._config_changes, self._partition_changes, *self._acl_changes):
             await folder.skip_to_end()
 
-    @property
     def store_now_ms(self) -> int:
         """The time by the store's clock: brokers whose own clocks differ agree on it."""
         return self.clock.now_ms() + self.store_ahead_ms

@@ -142,7 +142,7 @@ class TopicDeletion:
             await transact_in_term(self._coordination, term, operations)
             first = []
         operations = [*first, *topic_operations.deletion(name, last)]
-        deleted = {topic_id: DeletedTopic(name, self._publisher.store_now_ms)}
+        deleted = {topic_id: DeletedTopic(name, self._publisher.store_now_ms())}
         await transact_in_term(self._coordination, term, operations)
         self._publisher.apply_topics((), removed=(name,), deleted=deleted)
         await self._maybe_prune(term)

@@ -59,7 +59,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.broker.offset_rows",
-                "context.services.publisher.store_now_ms",
+                "context.services.publisher.store_now_ms()",
                 "context.services.clock.now_ms()",
             ),
         ),

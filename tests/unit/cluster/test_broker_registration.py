@@ -39,9 +39,37 @@ def test_a_broker_learns_from_its_registration_how_far_its_clock_is_off(skew_ms:
         registration = BrokerRegistration(session, clock, publisher)
         for _ in range(2):  # also where an answer was lost, and the registration is there already
             await registration.register(BrokerState(id=BrokerId(7), endpoints=()))
-            assert publisher.store_now_ms == stage.clock.now_ms()
+            assert publisher.store_now_ms() == stage.clock.now_ms()
             await stage.clock.advance(5)
-            assert publisher.store_now_ms == stage.clock.now_ms()
+            assert publisher.store_now_ms() == stage.clock.now_ms()
+        await session.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("skew_ms", "ahead_ms"), [(0, 0), (-2_000, 0), (2_000, 0), (-9_000, 6_000)]
+)
+def test_a_slow_registration_shows_no_difference_that_the_wait_explains(
+    skew_ms: int, ahead_ms: int
+) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.join(1)
+        session, clock = stage.store.session(), SkewedClock(stage.clock, skew_ms)
+        publisher = MetadataPublisher(session, clock, "cluster")
+        create = session.create
+
+        async def create_slowly(path: str, data: bytes, *, ephemeral: bool = False) -> str:
+            await stage.clock.advance(3)
+            made = await create(path, data, ephemeral=ephemeral)
+            await stage.clock.advance(3)
+            return made
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "create", create_slowly)
+            registration = BrokerRegistration(session, clock, publisher)
+            await registration.register(BrokerState(id=BrokerId(7), endpoints=()))
+        assert publisher.store_ahead_ms == ahead_ms
         await session.close()
 
     play(story)

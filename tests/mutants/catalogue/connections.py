@@ -214,4 +214,20 @@ MUTANTS = (
         ),
         tests=("unit/net/test_closed_connections.py",),
     ),
+    Mutant(
+        name="a-change-is-cancelled-when-its-client-goes",
+        rule="NET-4",
+        breaks="a request that changes the cluster is cancelled in its middle, and not audited",
+        edits=(
+            Edit(
+                _DISPATCH,
+                "            if module.API.changes_cluster:\n",
+                "            if False:\n",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_send_and_go.py::"
+            "test_a_broker_is_unregistered_and_audited_after_the_client_has_gone",
+        ),
+    ),
 )

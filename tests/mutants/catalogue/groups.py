@@ -297,4 +297,20 @@ MUTANTS = (
         ),
         tests=(f"{_STORIES}",),
     ),
+    Mutant(
+        name="a-disk-that-fails-under-a-coordinator-stays-in-service",
+        rule="loading of coordinators",
+        breaks="a disk that cannot be read ends the broker, after its load was tried again",
+        edits=(
+            Edit(
+                _STATE_LOG,
+                "            except OSError as error:",
+                "            except () as error:",
+            ),
+        ),
+        tests=(
+            "unit/shards/test_state_log.py::"
+            "test_a_disk_that_cannot_be_read_goes_offline_and_the_load_says_so",
+        ),
+    ),
 )

@@ -372,4 +372,20 @@ MUTANTS = (
             "test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere",
         ),
     ),
+    Mutant(
+        name="logs-that-were-made-ahead-stay",
+        rule="opening",
+        breaks="logs of a topic that was deleted while they were made stay on the disk",
+        edits=(
+            Edit(
+                "moldau.replication.partitions",
+                "            await self._logs.settle_unopened(image)\n",
+                "            pass\n",
+            ),
+        ),
+        tests=(
+            f"{_OPENING}::test_logs_that_are_made_when_the_session_ends_go_if_they_do_not_belong_"
+            "here_in_the_next[deleted]",
+        ),
+    ),
 )

@@ -154,4 +154,26 @@ MUTANTS = (
             "::test_a_transactional_id_expires_only_while_no_transaction_is_open_or_undelivered",
         ),
     ),
+    Mutant(
+        name="transactions-that-have-ended-count-as-open",
+        rule="TXP-6",
+        breaks="the search for what has timed out looks at more and more transactions",
+        edits=(Edit(_RULES, "        self._open.pop(transactional_id, None)\n", ""),),
+        tests=("unit/transactions/rules/test_transactions_under_faults.py",),
+    ),
+    Mutant(
+        name="requests-that-waited-for-markers-stay-in-memory",
+        rule="memory",
+        breaks="a client that asks again and again fills the memory of the coordinator",
+        edits=(
+            Edit(
+                "moldau.transactions.shard",
+                "            if future in waiting:",
+                "            if False:",
+            ),
+        ),
+        tests=(
+            f"{_MEMORY}::test_requests_that_have_stopped_waiting_for_markers_leave_nothing_behind",
+        ),
+    ),
 )

@@ -218,8 +218,6 @@ class TransactionCoordinator:
             options = self._options()
             interval_ms = options.transaction_abort_timed_out_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
-            if not self._leads:  # nobody needs the rules
-                continue
             for shard in self._leads:
                 for abort in _look(shard, self._find_timed_out):
                     shard.report(abort)

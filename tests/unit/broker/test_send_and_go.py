@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TypeVar
+from unittest.mock import patch
 
 import pytest
 from kio.index import load_request_schema
@@ -24,6 +25,7 @@ from moldau.broker.handlers import load_handler
 from moldau.broker.server import BrokerServer
 from moldau.client.admin_values import NewTopic
 from moldau.cluster.layout import registered_broker_path
+from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.model import BrokerId
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
@@ -33,7 +35,7 @@ from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers
 from support.memory_stores import open_memory_store
-from support.waiting import eventually
+from support.waiting import PATIENCE_SECONDS, eventually
 from support.wire_client import WireClient
 
 from .test_broker_in_memory import World
@@ -263,6 +265,31 @@ def test_topics_named_by_metadata_are_created_and_audited_after_the_client_has_g
         asyncio.run(story())
     told = [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
     assert [line.rsplit(" ", 1)[1] for line in told] == ["Topic:one", "Topic:two"]
+
+
+def test_a_broker_that_stops_does_not_wait_for_topics_that_are_named_by_metadata() -> None:
+    """Each of many may take seconds while no controller answers."""
+
+    async def story() -> None:
+        world = World(auto_create_topics_enable="true")
+        broker = await world.start()
+        begun: list[str] = []
+
+        async def create_topic(spec: TopicSpec) -> None:
+            begun.append(spec.name)
+            await asyncio.Event().wait()
+
+        with patch.object(broker.services.topic_maker, "create_topic", create_topic):
+            channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+            topics = [{"name": "one"}, {"name": "two"}]
+            await channel.send(
+                [request(METADATA, 4, topics=topics, allow_auto_topic_creation=True)]
+            )
+            await wait_until_idle()
+            assert begun == ["one"]
+            await asyncio.wait_for(broker.stop(), PATIENCE_SECONDS)
+
+    asyncio.run(story())
 
 
 def test_a_replica_is_moved_to_another_directory_after_the_client_has_gone(

@@ -23,6 +23,7 @@ UNKNOWN_TOPIC_OR_PARTITION until they give up.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Iterable, Sequence
 from functools import partial
@@ -42,7 +43,6 @@ from moldau.errors import ErrorCode, InvalidTopicError, KafkaError, TopicExistsE
 from moldau.light_classes import NamedTuple
 from moldau.model.acls import AclOperation, AclResourceType
 from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
-from moldau.tasks import finish_first
 from moldau.wire.apis import METADATA
 from moldau.wire.shape import EncodedArray
 
@@ -111,8 +111,10 @@ def handle(
 async def _create_and_answer(
     asked: _Asked, missing: Iterable[str], context: RequestContext
 ) -> dict[str, object]:
-    # Also when the client has gone: what was begun is completed and audited.
-    refused = await finish_first(_create_missing(missing, context))
+    refused: set[str] = set()
+    # Also when the client has gone, but not when the broker stops: it is completed and audited.
+    work = _create_missing(missing, refused, context)
+    await asyncio.shield(context.services.spawn("topics on demand", work))
     image = context.services.image
     topics = _find_topics(asked, image, context)
     return await _encode_and_answer(asked, refused, image, topics, context)
@@ -284,13 +286,14 @@ def _find_missing(asked: _Asked, context: RequestContext) -> list[str]:
     ]
 
 
-async def _create_missing(missing: Iterable[str], context: RequestContext) -> Collection[str]:
-    """Returns the names that no topic can have beside those that there are.
+async def _create_missing(
+    missing: Iterable[str], refused: set[str], context: RequestContext
+) -> None:
+    """`refused` gets the names that no topic can have beside those that there are.
 
     Their clients are told at once; in Kafka they ask for the topic until their time is up.
     """
     services = context.services
-    refused: set[str] = set()
     for name in missing:
         if find_name_fault(name) is not None or name in INTERNAL_TOPICS:
             continue
@@ -306,4 +309,3 @@ async def _create_missing(missing: Iterable[str], context: RequestContext) -> Co
         else:
             audit_change(context, f"Topic:{name}")
     await services.wait_until_applied()
-    return refused

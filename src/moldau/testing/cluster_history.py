@@ -91,7 +91,10 @@ class ClusterHistory:
         self.is_muted = False
 
     def _of(self, partition: TopicPartition) -> _PartitionHistory:
-        return self._partitions.setdefault(partition, _PartitionHistory())
+        found = self._partitions.get(partition)
+        if found is None:
+            found = self._partitions[partition] = _PartitionHistory()
+        return found
 
     # Told by operators
 

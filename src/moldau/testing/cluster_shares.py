@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from random import Random
 from typing import Final, NamedTuple
 
@@ -473,7 +474,12 @@ def _said_by(
 
 def _records(batches: Sequence[StoredBatch]) -> Iterator[ShareStateRecord]:
     for batch in batches:
-        for offset, row in enumerate(records_of(batch.content), start=batch.base_offset):
-            record = decode_share_state(row.key, row.value)
-            if record is not None:
-                yield record._replace(offset=offset)
+        yield from _records_in(batch)
+
+
+@lru_cache(maxsize=4096)
+def _records_in(batch: StoredBatch) -> tuple[ShareStateRecord, ...]:
+    """Decoded once: the log is looked through for each word that is confirmed."""
+    rows = enumerate(records_of(batch.content), start=batch.base_offset)
+    found = ((offset, decode_share_state(row.key, row.value)) for offset, row in rows)
+    return tuple(one._replace(offset=offset) for offset, one in found if one is not None)

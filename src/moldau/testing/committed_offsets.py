@@ -7,6 +7,7 @@ with the group's partition of the offsets topic (GRP-8), at that moment and ever
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from moldau.errors import MoldauError
 from moldau.groups.offsets_log import decode
@@ -71,6 +72,7 @@ def find_commit(
     return end_offset
 
 
+@lru_cache(maxsize=4096)
 def _committed_in(batch: StoredBatch, group: str, partition: TopicPartition) -> int | None:
     for record in records_of(batch.content):
         try:

@@ -415,7 +415,7 @@ class MemoryNetwork:
     # For its hosts and routes
 
     def is_cut(self, source: str, target: str) -> bool:
-        if source == target:
+        if source == target or not (self._cut or self._isolated):
             return False
         return (source, target) in self._cut or bool(self._isolated & {source, target})
 
@@ -423,9 +423,8 @@ class MemoryNetwork:
         delay = self._delays.get((source, target))
         if delay is None:
             return 0.0
-        if not delay.jitter_seconds:
-            return delay.seconds
-        return delay.seconds + self._random.uniform(0, delay.jitter_seconds)
+        seconds, jitter_seconds = delay
+        return seconds + jitter_seconds * self._random.random() if jitter_seconds else seconds
 
     def draws_a_drop(self) -> bool:
         return bool(self.drop_chance) and self._random.random() < self.drop_chance

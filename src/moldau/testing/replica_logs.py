@@ -40,8 +40,13 @@ def list_logs(files: MemoryFiles, folder: Path) -> list[TopicPartition]:
 
 def _places(files: MemoryFiles, folder: Path, partition: TopicPartition) -> list[Path]:
     """Where its log is; one of them where there is none."""
-    places = [each / str(partition) for each in (folder, SECOND_FOLDER)]
+    places = _folders_of(folder, partition)
     return [place for place in places if files.peek_folder(place)] or places[:1]
+
+
+@lru_cache(maxsize=1024)
+def _folders_of(folder: Path, partition: TopicPartition) -> list[Path]:
+    return [each / str(partition) for each in (folder, SECOND_FOLDER)]
 
 
 def find_topic_id(files: MemoryFiles, folder: Path, partition: TopicPartition) -> str | None:

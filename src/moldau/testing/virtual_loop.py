@@ -149,7 +149,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def __init__(self) -> None:
         self.steps = 0  # callbacks run so far: two runs that agree in it hardly differ
-        self._now = 0.0
+        self.now = 0.0
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[float, int, _Handle]] = []  # a heap
         self._armed = itertools.count()
@@ -205,16 +205,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self.steps += 1
             if self.steps > last_step:
                 raise StuckError(
-                    f"still busy after {_MOST_STEPS_AT_ONE_TIME} steps at {self._now:.3f} s"
+                    f"still busy after {_MOST_STEPS_AT_ONE_TIME} steps at {self.now:.3f} s"
                 )
             handle.run()
 
     def _go_on(self) -> None:
         """To the time of the next timer."""
         if not self._timers:
-            raise StuckError(f"everything waits, and no timer is armed, at {self._now:.3f} s")
+            raise StuckError(f"everything waits, and no timer is armed, at {self.now:.3f} s")
         timers, ready = self._timers, self._ready
-        self._now = now = max(self._now, timers[0][0])
+        self.now = now = max(self.now, timers[0][0])
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])
 
@@ -245,7 +245,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # What asyncio asks for
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def call_soon(  # type: ignore[override]  # asyncio only cancels what it is given
         self,
@@ -266,7 +266,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: contextvars.Context | None = None,
     ) -> _Handle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -337,11 +337,11 @@ class ProcessClock:
         self.start_ms = start_ms  # may be changed while it runs: wall clocks jump
 
     def now_ms(self) -> int:
-        since_start_ms = int(self._loop.time() * self._rate * 1000)
+        since_start_ms = int(self._loop.now * self._rate * 1000)
         return self.start_ms + self._loop.wall_ms_ahead + since_start_ms
 
     def monotonic(self) -> float:
-        return self._monotonic_start + self._loop.time() * self._rate
+        return self._monotonic_start + self._loop.now * self._rate
 
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
@@ -358,4 +358,5 @@ class ProcessClock:
         context = self._process.context
         if seconds <= 0:
             return self._loop.call_soon(callback, context=context)
-        return self._loop.call_later(seconds / self._rate, callback, context=context)
+        loop = self._loop
+        return loop.call_at(loop.now + seconds / self._rate, callback, context=context)

@@ -1,7 +1,8 @@
 """Transactions in a simulated cluster: a topic of results, those who write and read it, and a look
 at all of it at the end. A shell.
 
-In some seeds workers of a group read what the producers write and make results of it, exactly once
+In some seeds workers of a group read what the producers write and make results of it, exactly once,
+and in some of these a producer has transactions of two phases, over which somebody else decides
 (`simulated_transactions`). When everything has healed and every time-out is over, no partition's
 last stable offset is behind its high watermark (TXP-6), each coordinator knows what its log says
 (TXN-5), and what can be read with `read_committed` is for `transaction_history` (TXN-4).
@@ -23,7 +24,11 @@ from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.replica_logs import read_log, values_of
 from moldau.testing.simulated_clients import Client
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine
-from moldau.testing.simulated_transactions import CommittedReader, SimulatedWorker
+from moldau.testing.simulated_transactions import (
+    CommittedReader,
+    SimulatedPreparer,
+    SimulatedWorker,
+)
 from moldau.testing.simulated_workload import Workload
 from moldau.testing.transaction_history import ReadRecord, ToldEnd, TransactionHistory
 from moldau.transactions.rules.transaction_metadata import TransactionMetadata
@@ -31,6 +36,7 @@ from moldau.transactions.transaction_log import decode_transaction
 
 SINKS: Final = (TopicPartition("results", 0), TopicPartition("results", 1))
 _SHARE_OF_SEEDS: Final = 0.15
+_TWO_PHASES_SHARE: Final = 0.4  # of the seeds with transactions
 _WORKERS: Final = 2
 _ENDING_SECONDS: Final = 14.0
 """For the end of all transactions: those that nobody decides have timed out by then, though wall
@@ -47,6 +53,7 @@ class ClusterTransactions:
         drawn = random.random() < _SHARE_OF_SEEDS
         self.is_on = drawn if is_on is None else is_on
         self._partition_count = random.choice((1, 2))
+        self.has_two_phases = random.random() < _TWO_PHASES_SHARE and self.is_on
         self._history = history
         self._source = source
         self._told: TransactionHistory | None = None  # of the present workers
@@ -65,6 +72,7 @@ class ClusterTransactions:
             "transaction.state.log.num.partitions": str(self._partition_count),
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": min_in_sync,
+            "transaction.two.phase.commit.enable": "true" if self.has_two_phases else "false",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "400",
         }
 
@@ -81,7 +89,7 @@ class ClusterTransactions:
             return ()
         self._may_hang = self._told is not None
         self._told = book = TransactionHistory(f"x{suffix}", self._history.report, self._told)
-        workers = [
+        workers: list[Client] = [
             SimulatedWorker(
                 name,
                 workload.open_client(name),
@@ -95,9 +103,28 @@ class ClusterTransactions:
             )
             for name in (f"x{number}{suffix[1:]}" for number in range(_WORKERS))
         ]
+        if self.has_two_phases:
+            workers.append(self._make_preparer(workload, f"y{suffix}"))
         reader = self._make_reader(workload, f"cx{suffix}")
         reader.progress += self._may_hang  # then it may wait for ever
         return *workers, reader
+
+    def _make_preparer(self, workload: Workload, name: str) -> SimulatedPreparer:
+        """With the transactional id of the one before it, whose transaction does not time out."""
+        if self._told is None:
+            raise RuntimeError("nobody has begun")
+        return SimulatedPreparer(
+            name,
+            workload.open_client(name),
+            self._history,
+            workload.random_of(name),
+            transactional_id="y",
+            book=self._told,
+            sinks=SINKS,
+            bootstrap=workload.bootstrap,
+            make_process=workload.open_process,
+            admin=workload.open_admin(f"{name}-decides"),
+        )
 
     def _make_reader(self, workload: Workload, name: str) -> CommittedReader:
         random = workload.random_of(name)

@@ -4,16 +4,22 @@ Each is the shipped `AsyncConsumer` and `AsyncProducer` in a process of its own,
 for each poll, which is aborted now and then. Processes crash, are frozen for longer than their
 transactions may last, and are replaced by others of the same transactional id while they are
 frozen: then they come back as zombies. Requests of transactions that are over arrive late.
+
+In some seeds there is a producer that prepares its transactions (KIP-939), and ends some of them
+itself. Over the others somebody else decides, later than a transaction of one phase may last; the
+producer has crashed meanwhile, is frozen, closed, or wants the opposite afterwards.
 `transaction_history` knows what must not be.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from moldau.client.admin import AsyncAdmin
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.consumer import AsyncConsumer
@@ -21,20 +27,33 @@ from moldau.client.coordinators import GROUP_KEY, TRANSACTION_KEY, find_coordina
 from moldau.client.producer import AsyncProducer
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.producer_batches import ProducerIdentity
+from moldau.client.transaction_values import PreparedTransaction
 from moldau.config.client_options import ACKS_ALL
-from moldau.errors import ClientError, CommitFailedError, KafkaError, TransactionAbortedError
+from moldau.errors import (
+    ClientError,
+    CommitFailedError,
+    ErrorCode,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortedError,
+)
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from moldau.records.batch_builder import build_batch
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.simulated_clients import Client, MakeProcess
 from moldau.testing.transaction_history import COPIES, ToldEnd, TransactionHistory, WorkerResult
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
-from moldau.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from moldau.wire.apis import END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT, Api
 from moldau.wire.produce_client import encode_produce_request, parse_produce_response
 from moldau.workers import InlineWorkers
 
 if TYPE_CHECKING:
     from kio.schema.end_txn.v5.response import EndTxnResponse
+    from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 _PRODUCE_VERSION: Final = 12  # from it on the leader adds the partition to the transaction
 _TXN_VERSION: Final = 5  # of EndTxn and TxnOffsetCommit
@@ -53,6 +72,31 @@ _SLOW_SHARE: Final = 0.2
 _LONGEST_WORK_SECONDS: Final = 4.5  # on the records of a poll: longer than a member may take
 _LATE_SHARE: Final = 0.3  # of the naps
 _FOREVER_MS: Final = 10**7
+
+_NO_SOURCE: Final = -1
+_HANDED_SHARE: Final = 0.5  # of the prepared transactions
+_CLOSED_SHARE: Final = 0.3  # of the producers that wait for somebody else
+_SUCCESSOR_SHARE: Final = 0.3
+_UNDONE_SHARE: Final = 0.3
+_LONGEST_DECISION_SECONDS: Final = 6.0  # longer than any transaction of one phase may last
+_NAP_SECONDS: Final = 0.1
+_DENIALS: Final = (
+    InvalidTxnStateError,
+    ProducerFencedError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+)
+"""What is said of a transaction that somebody else has ended."""
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.concurrent_transactions,
+        ErrorCode.request_timed_out,
+        ErrorCode.unknown_server_error,
+    }
+)
 
 
 class _ChangeOfMindError(Exception):
@@ -365,6 +409,288 @@ class SimulatedWorker(Client):
     async def _connect(self, key: str, key_type: int) -> BrokerConnection:
         coordinator = await find_coordinator_once(self._client, key, key_type)
         return await self._client.connect_to_broker(coordinator.id)
+
+
+class _Handed(NamedTuple):
+    """A prepared transaction, as it is stored with the decision over it."""
+
+    name: str
+    prepared: PreparedTransaction
+    is_commit: bool
+    may_be_over: bool = False
+    """The producer has decided so itself, and may not have heard that it is done."""
+
+
+class _PreparingProgram:
+    """What runs in a preparer's process."""
+
+    def __init__(
+        self,
+        preparer: SimulatedPreparer,
+        process: SimulatedProcess,
+        producer: AsyncProducer,
+        random: Random,
+        name: str,
+    ) -> None:
+        self.process = process
+        self.is_ending = False
+        self.handed: _Handed | None = None  # what is prepared and not known to be over
+        self.is_waiting = False  # for somebody else to complete it
+        self.is_complete = asyncio.Event()
+        self._preparer = preparer
+        self._producer = producer
+        self._random = random
+        self._name = name
+        self._count = 0  # of transactions
+        self.task = process.spawn(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while not self.is_ending and not self.is_waiting:
+                await self._prepare()
+                await self._decide()
+            if self.is_waiting and self._random.random() < _CLOSED_SHARE:
+                await self._producer.close(_CLOSE_SECONDS)
+            elif self.is_waiting:
+                await self.is_complete.wait()
+                await self._undo()
+        except (KafkaError, ClientError):
+            pass
+        with contextlib.suppress(KafkaError, ClientError):
+            await self._producer.close(_CLOSE_SECONDS)
+
+    async def _prepare(self) -> None:
+        preparer, self._count = self._preparer, self._count + 1
+        name = f"{self._name}.{self._count}"
+        preparer.book.begin(name)
+        await self._producer.begin_transaction()
+        for _ in range(self._random.randint(1, _MOST_RECORDS)):
+            result = preparer.next_result(name)
+            preparer.book.write(result)
+            place = self._random.choice(preparer.sinks)
+            await self._producer.send(place.topic, result.encode(), partition=place.partition)
+        prepared = await self._producer.prepare_transaction()
+        if prepared is None:
+            raise RuntimeError("nothing of what was sent is prepared")
+        preparer.book.end(name, ToldEnd.PREPARED)
+        self.handed = _Handed(name, prepared, self._random.random() >= _ABORT_SHARE)
+
+    async def _decide(self) -> None:
+        """Or leave it to somebody else."""
+        if self.handed is None or self._random.random() < _HANDED_SHARE:
+            self.is_waiting = True
+            return
+        name, _, is_commit, _ = self.handed
+        self.handed = self.handed._replace(may_be_over=True)
+        self._preparer.book.end(name, ToldEnd.ASKED if is_commit else ToldEnd.ABORTED)
+        if is_commit:
+            await self._producer.commit_transaction()
+            self._preparer.book.end(name, ToldEnd.COMMITTED)
+        else:
+            await self._producer.abort_transaction()
+        self.handed = None
+        self._preparer.progress += 1
+
+    async def _undo(self) -> None:
+        """The opposite of what was decided: it does not know."""
+        handed = self.handed
+        if handed is None:
+            return
+        if handed.is_commit:
+            await self._producer.abort_transaction()
+        else:
+            await self._producer.commit_transaction()
+        self._preparer.refuse(handed)
+
+
+class SimulatedPreparer(Client):
+    """One transactional id of two phases, the processes that have it one after the other, and
+    whoever decides in their place."""
+
+    def __init__(
+        self,
+        name: str,
+        client: ClusterClient,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        transactional_id: str,
+        book: TransactionHistory,
+        sinks: Sequence[TopicPartition],
+        bootstrap: str,
+        make_process: MakeProcess,
+        admin: AsyncAdmin,
+    ) -> None:
+        super().__init__(name, history, random)
+        self.book = book
+        self.sinks = sinks
+        self._id = transactional_id
+        self._client = client  # of a successor that takes over what is prepared
+        self._admin = admin
+        self._bootstrap = bootstrap
+        self._make_process = make_process
+        self._life = 0
+        self._written = 0
+
+    def next_result(self, name: str) -> WorkerResult:
+        """Of no record: its source is a partition that there is not."""
+        self._written += 1
+        return WorkerResult(name, _NO_SOURCE, self._written, 0)
+
+    def refuse(self, handed: _Handed) -> None:
+        self._history.report("TXN-2", f"the opposite of {handed} is a success")
+
+    async def run(self) -> None:
+        program = self._begin()
+        try:
+            while True:
+                await self._live(program)
+                if self.is_stopping:
+                    break
+                program = self._begin()
+            await self._abort_what_is_open()
+            await self._admin.close()
+        except asyncio.CancelledError:
+            program.process.kill()
+            raise
+
+    async def _live(self, program: _PreparingProgram) -> None:
+        left = self._random.uniform(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+        while left > 0 and not (program.is_waiting or program.task.done() or self.is_stopping):
+            await self._client.clock.sleep(_NAP_SECONDS)
+            left -= _NAP_SECONDS
+        chance = self._random.random()
+        if chance < 0.4:
+            program.process.kill()
+        elif chance < 0.7:
+            program.process.pause()
+        await self._complete(program)
+        if chance < 0.4:
+            return
+        program.process.resume()
+        program.is_ending = True
+        while not program.task.done():
+            await self._client.clock.sleep(_NAP_SECONDS)
+            if program.is_waiting:
+                await self._complete(program)
+        program.task.result()
+        await self._complete(program)
+
+    async def _complete(self, program: _PreparingProgram) -> None:
+        """Decide in the producer's place, if it cannot and has not."""
+        handed, is_busy = program.handed, not (program.is_waiting or program.process.is_paused)
+        if handed is None or program.is_complete.is_set() or (is_busy and not program.task.done()):
+            return
+        left = self._random.uniform(0, _LONGEST_DECISION_SECONDS)
+        while left > 0 and not self.is_stopping:
+            await self._client.clock.sleep(_NAP_SECONDS)
+            left -= _NAP_SECONDS
+        self.book.end(handed.name, ToldEnd.ASKED if handed.is_commit else ToldEnd.ABORTED)
+        if not handed.may_be_over and self._random.random() < _SUCCESSOR_SHARE:
+            await self._succeed(handed)
+        else:
+            await self._ask_to_complete(handed)
+        if handed.is_commit:
+            self.book.end(handed.name, ToldEnd.COMMITTED)
+        program.is_complete.set()
+        self.progress += 1
+
+    async def _ask_to_complete(self, handed: _Handed) -> None:
+        while (failure := await self._ask_admin(handed, commit=handed.is_commit)) is not None:
+            if isinstance(failure, _DENIALS):
+                self._deny(handed, failure)
+                return
+            await self._client.clock.sleep(_NAP_SECONDS)
+        wants_opposite = self._random.random() < _UNDONE_SHARE
+        if wants_opposite and await self._ask_admin(handed, commit=not handed.is_commit) is None:
+            self.refuse(handed)
+
+    async def _ask_admin(self, handed: _Handed, *, commit: bool) -> Exception | None:
+        try:
+            found = await self._admin.complete_transactions([handed.prepared], commit=commit)
+        except (KafkaError, ClientError) as error:
+            return error
+        return found[self._id]
+
+    def _deny(self, handed: _Handed, failure: object) -> None:
+        self._history.report("TXN-6", f"{handed} cannot be completed: {failure}")
+
+    async def _succeed(self, handed: _Handed) -> None:
+        """As another producer that is handed what the former one has prepared."""
+        values = {
+            "transactional_id": self._id,
+            "transaction_timeout": _TIMEOUTS_MS[0],
+            "producer_id": NO_PRODUCER_ID,
+            "producer_epoch": NO_PRODUCER_EPOCH,
+            "enable2_pc": True,
+            "keep_prepared_txn": True,
+        }
+        given = cast("InitProducerIdResponse", await self._ask(INIT_PRODUCER_ID, values, 6))
+        kept = given.ongoing_txn_producer_id, given.ongoing_txn_producer_epoch
+        prepared = handed.prepared
+        if given.error_code.value or kept != (prepared.producer_id, prepared.producer_epoch):
+            self._deny(handed, given)
+            return
+        values = {
+            "transactional_id": self._id,
+            "producer_id": given.producer_id,
+            "producer_epoch": given.producer_epoch,
+            "committed": handed.is_commit,
+        }
+        ended = cast("EndTxnResponse", await self._ask(END_TXN, values, _TXN_VERSION))
+        if ended.error_code.value:
+            self._deny(handed, ended)
+
+    async def _ask(self, api: Api, values: Mapping[str, object], version: int) -> object:
+        """However often it has to."""
+        while True:
+            try:
+                coordinator = await find_coordinator_once(self._client, self._id, TRANSACTION_KEY)
+                link = await self._client.connect_to_broker(coordinator.id)
+                answer = await link.call(api, values, version=version)
+                if cast("EndTxnResponse", answer).error_code not in _PASSING:
+                    return answer
+            except (KafkaError, ClientError):
+                pass
+            await self._client.clock.sleep(_NAP_SECONDS)
+
+    async def _abort_what_is_open(self) -> None:
+        """A crash may have left something that is not prepared, which does not time out."""
+        while True:
+            _, _, producer = self._open_producer()
+            try:
+                await producer.begin_transaction()
+                await producer.abort_transaction()
+                return await producer.close(_CLOSE_SECONDS)
+            except (KafkaError, ClientError):
+                await self._client.clock.sleep(_NAP_SECONDS)
+
+    def _begin(self) -> _PreparingProgram:
+        name, process, producer = self._open_producer()
+        decisions = Random(self._random.random())  # noqa: S311 of the seed
+        return _PreparingProgram(self, process, producer, decisions, name)
+
+    def _open_producer(self) -> tuple[str, SimulatedProcess, AsyncProducer]:
+        self._life += 1
+        name = f"{self.name}.{self._life}"
+        process, clock, host = self._make_process(name)
+        producer = AsyncProducer(
+            self._bootstrap,
+            transactional_id=self._id,
+            transaction_two_phase_commit_enable=True,
+            network=host,
+            clock=clock,
+            random=Random(self._random.random()),  # noqa: S311 of the seed
+            workers=InlineWorkers(),
+            batch_size=self._random.choice((60, 16_384)),
+            request_timeout_ms=1_500,
+            delivery_timeout_ms=self._random.choice((4_000, _FOREVER_MS)),
+            max_block_ms=_FOREVER_MS,
+            metadata_max_age_ms=3_000,
+            retry_backoff_ms=20,
+            retry_backoff_max_ms=200,
+        )
+        return name, process, producer
 
 
 class CommittedReader(Client):

@@ -28,6 +28,7 @@ class ToldEnd(Enum):
     """What is known of a transaction's end."""
 
     OPEN = "nobody asked to commit it"
+    PREPARED = "it is prepared, and nobody has decided"
     ASKED = "its commit was asked for"
     COMMITTED = "its commit was confirmed"
     ABORTED = "it was aborted"

@@ -91,12 +91,27 @@ MUTANTS = (
     ),
     Mutant(
         name="two-phases-time-out",
-        rule="KIP-939",
+        rule="TXN-6",
         breaks="a prepared transaction of two phases is aborted when time is over",
         edits=(
             Edit(_STEPS, " and not self.has_two_phases\n", "\n"),
             Edit(_STEPS, "NO_TIMEOUT_MS: Final = 2**31 - 1", "NO_TIMEOUT_MS: Final = 1000"),
         ),
+        seeds=Seeds(count=16, transactions=True, by=("TXN-6",)),
+        tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
+    ),
+    Mutant(
+        name="a-successor-aborts-what-is-prepared",
+        rule="TXN-6",
+        breaks="a producer that is to complete what another one has prepared has it aborted",
+        edits=(
+            Edit(
+                "moldau.transactions.rules.transactions",
+                "    if event.keeps_prepared and found.has_two_phases:\n",
+                "    if event.keeps_prepared and not found.has_two_phases:\n",
+            ),
+        ),
+        seeds=Seeds(count=7, first=10, transactions=True, by=("TXN-6",)),
         tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
     ),
     Mutant(

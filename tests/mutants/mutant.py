@@ -30,6 +30,8 @@ class Seeds:
     """Whether there are any, in each of them."""
     shares: bool = False
     """Whether there is a share group, in each of them."""
+    access: bool = False
+    """Whether there are users whose rights and quotas change, in each of them."""
     operations: tuple[str, ...] = ()
     """Names of families of operations that each of them has; the seed's own without."""
     by: tuple[str, ...] = ()

@@ -72,6 +72,7 @@ def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -
             kinds=[FaultKind[name] for name in seeds.kinds] or None,
             transactions=seeds.transactions,
             shares=seeds.shares,
+            access=seeds.access,
             operations=[families[name] for name in seeds.operations] or None,
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -115,7 +115,11 @@ class SimulatedReader(Client):
             metadata_max_age_ms=3_000,
             retry_backoff_ms=20,
             retry_backoff_max_ms=200,
+            **self._options(),
         )
+
+    def _options(self) -> dict[str, Any]:
+        return {}
 
     async def _read(self, consumer: AsyncConsumer, wants_more: Callable[[], bool]) -> None:
         consumer.assign([self._partition])

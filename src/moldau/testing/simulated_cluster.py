@@ -37,6 +37,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
 from moldau.testing import cluster_power
 from moldau.testing.client_habits import draw_habits
+from moldau.testing.cluster_access import ClusterAccess
 from moldau.testing.cluster_branches import check_branches
 from moldau.testing.cluster_cleanup import ClusterCleanup
 from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
@@ -120,13 +121,14 @@ class SimulatedCluster:
         operations: Sequence[OperationFamily] | None = None,
         transactions: bool | None = False,
         shares: bool | None = False,
+        access: bool | None = False,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
         `kinds` are the faults that the seed may choose from; without them, all. `operations` are
         the families of operations that it has; without them, it chooses from all, or has none.
-        `transactions` and `shares` say whether there are any transactions and share groups; with
-        None, the seed does.
+        `transactions` and `shares` say whether there are any transactions and share groups, and
+        `access` whether there are users whose rights and quotas change; with None, the seed does.
         """
         self.seed = seed
         self.world = World(seed, SESSION_SECONDS)
@@ -157,7 +159,9 @@ class SimulatedCluster:
             self.transactions,
             shares,
         )
-        families = (self.cleanup, self.transactions, self.shares)
+        self.access = ClusterAccess(self.world.streams.stream("access"), self.history, access)
+        self.world.service.observers.append(self.access.book)
+        families = (self.cleanup, self.transactions, self.shares, self.access)
         replicas = str(min(3, len(self.broker_ids)))
         min_in_sync = "2" if int(replicas) > 1 else "1"
         static = {
@@ -275,6 +279,7 @@ class SimulatedCluster:
             commits=self.history.commits_answered,
             transactions=self.transactions.committed,
             shared=self.shares.confirmed,
+            denied=self.access.denials,
         )
 
     async def _play(self, story: Story) -> None:
@@ -335,6 +340,9 @@ class SimulatedCluster:
         )
         await self._within(
             _ENDING_SECONDS, self.shares.check_end(self.workload), "the last taker has no end"
+        )
+        await self._within(
+            _ENDING_SECONDS, self.access.check_end(self.workload), "the last users have no end"
         )
         await self._within(_ENDING_SECONDS, self._read_everything(), "the logs cannot be read")
         self._compare_replicas()

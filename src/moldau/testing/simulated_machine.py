@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 DATA_FOLDER: Final = Path("/data")
 PORT: Final = 9092
+LISTENERS: Final = f"PLAINTEXT://HOST:{PORT}"
 _MOST_SKEW_MS: Final = 90_000
 _MOST_DRIFT: Final = 0.01
 _PAUSE_BEFORE_RESTART: Final = 0.7
@@ -165,7 +166,7 @@ class SimulatedMachine:
             "log.dirs": str(DATA_FOLDER),
             **static,
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{self.host}:{PORT}",
+            "listeners": static.get("listeners", LISTENERS).replace("HOST", self.host),
         }
         random = world.streams.stream(f"machine {broker_id}")
         self._skew_ms = random.randint(-_MOST_SKEW_MS, _MOST_SKEW_MS)

@@ -39,7 +39,7 @@ Row = tuple[bytes | None, bytes | None]
 AnyProducer = TypeVar("AnyProducer", bound="SimulatedProducer")
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     row: Row
     at: float
     power_losses: int  # of all machines, before it
@@ -129,7 +129,7 @@ class SimulatedProducer(Client):
         return {"max_in_flight_requests_per_connection": self._habits.most_in_flight}
 
     async def _deliver(self, producer: AsyncProducer, batches: int) -> None:
-        sent: list[_Sent] = []
+        sent: list[Sent] = []
         for _ in range(batches):
             sent += [await self._send(producer) for _ in range(self._random.randint(1, 3))]
             if self._random.random() < 0.5:
@@ -140,7 +140,7 @@ class SimulatedProducer(Client):
             self._look_at(one)
         self._look_for_gap(producer)
 
-    async def _send(self, producer: AsyncProducer) -> _Sent:
+    async def _send(self, producer: AsyncProducer) -> Sent:
         row = self._draw_row()
         self._next += 1
         topic, number = self._partition
@@ -149,12 +149,12 @@ class SimulatedProducer(Client):
                 future = await producer.send(topic, row[1], row[0], partition=number)
             except (KafkaError, ClientError):
                 continue  # the topic is not known yet: nothing was sent
-            return _Sent(row, self._now(), self._history.power_losses, future)
+            return Sent(row, self._now(), self._history.power_losses, future)
 
     def _draw_row(self) -> Row:
         return None, f"{self.name}:{self._next}".encode()
 
-    def _look_at(self, sent: _Sent) -> None:
+    def _look_at(self, sent: Sent) -> None:
         error = sent.future.exception()
         if sent.power_losses != self._history.power_losses:
             self._has_given_up = True  # what was answered before is looked at only now
@@ -165,7 +165,7 @@ class SimulatedProducer(Client):
         else:
             self._look_at_success(sent)
 
-    def _look_at_success(self, sent: _Sent) -> None:
+    def _look_at_success(self, sent: Sent) -> None:
         offset = sent.future.result().offset
         if offset >= 0:
             self._accept(offset, [sent.row])
@@ -236,5 +236,5 @@ class HastyProducer(SimulatedProducer):
                 f"had no session since {sent_at:.3f}",
             )
 
-    def _look_at_success(self, sent: _Sent) -> None:
+    def _look_at_success(self, sent: Sent) -> None:
         """It may be lost again."""

@@ -25,6 +25,7 @@ class SimulationOutcome:
     seen: int
     commits: int
     transactions: int  # whose commit was confirmed
+    denied: int  # attempts of users who had no right at that time
     shared: int  # records that takers have accepted or rejected, with the broker's word for it
 
     def describe(self, event_lines: int = 200) -> str:

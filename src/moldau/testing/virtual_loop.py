@@ -289,6 +289,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> _Handle:
         return self.call_soon(callback, *args, context=context)
 
+    def run_in_executor(  # type: ignore[override]
+        self, executor: None, func: Callable[[], T]
+    ) -> asyncio.Future[T]:
+        """There are no threads: it is done at once."""
+        done: asyncio.Future[T] = self.create_future()
+        try:
+            done.set_result(func())
+        except Exception as error:  # noqa: BLE001 it belongs to the one who waits
+            done.set_exception(error)
+        return done
+
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 

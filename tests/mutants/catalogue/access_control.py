@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, Seeds
 
 _RULES = "moldau.security.rules.authorization"
 _AUTHORIZER = "moldau.security.authorizer"
@@ -44,6 +44,32 @@ MUTANTS = (
             ),
         ),
         tests=("unit/cluster/test_old_reads.py::test_an_access_list_is_what_was_confirmed_last",),
+    ),
+    Mutant(
+        name="lists-are-read-once",
+        rule="ACL-4",
+        breaks="a broker does not hear of changes that others make to the lists",
+        edits=(
+            Edit(
+                "moldau.cluster.metadata_publisher",
+                "            case _Source.ACLS:\n                await self._refresh_acls()\n",
+                "            case _Source.ACLS:\n                pass\n",
+            ),
+        ),
+        seeds=Seeds(count=5, access=True, by=("ACL-4",)),
+    ),
+    Mutant(
+        name="nothing-is-decided-again",
+        rule="ACL-4",
+        breaks="what a user was allowed once is allowed for ever",
+        edits=(
+            Edit(
+                _AUTHORIZER,
+                "            self._decisions.clear()\n            self._somewhere.clear()\n",
+                "",
+            ),
+        ),
+        seeds=Seeds(first=3, count=4, access=True, by=("ACL-4",)),
     ),
     Mutant(
         name="a-denial-of-all-operations-is-none",

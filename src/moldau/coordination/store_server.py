@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from moldau.clock import Clock, Timer
 from moldau.coordination.embedded import EmbeddedSession, EmbeddedStore
@@ -54,21 +54,28 @@ _PAUSE_SECONDS = 1.0
 again at once, and without end."""
 
 
+class ServedConnection(Protocol):
+    """A connection of a client; it speaks for one session."""
+
+    def send(self, message: ToClient) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Session:
     """A client's session, over whichever connection it has at the moment."""
 
     store: EmbeddedSession
     process_id: int
-    connection: _Connection
+    connection: ServedConnection
     watches: dict[WatchPlace, Watch] = field(default_factory=dict)
 
 
-class _Connection:
-    """One connection; it speaks for one session."""
+class _SocketConnection:
+    """One over a Unix socket."""
 
     def __init__(self, server: StoreServer, connected: socket.socket) -> None:
-        self.session: _Session | None = None  # None before it was greeted
         self._server = server
         self._socket = StoreSocket(connected, self._receive, self._break, UNREAD_BYTES)
 
@@ -90,40 +97,51 @@ class _Connection:
 class StoreServer:
     """The server. It belongs to the loop of its store."""
 
-    def __init__(self, store: EmbeddedStore, clock: Clock, listener: socket.socket) -> None:
-        """`listener` is bound and listens; it is closed with the server."""
+    def __init__(
+        self, store: EmbeddedStore, clock: Clock, listener: socket.socket | None = None
+    ) -> None:
+        """`listener` is bound and listens; it is closed with the server. Without one, whoever has
+        connections hands over what arrives (`receive`)."""
         self._store = store
         self._clock = clock
         self._listener = listener
         self._timeouts = SessionTimeouts(clock.monotonic())
         self._sessions: dict[int, _Session] = {}  # alive ones
-        self._connections: dict[_Connection, None] = {}
+        # Open ones, and whom they speak for: None before they were greeted.
+        self._connections: dict[ServedConnection, _Session | None] = {}
+        self._is_closed = False
         self._tasks = TaskSupervisor(_report)
         self._timer: Timer | None = None
         self._pause: Timer | None = None  # nobody is accepted while it runs
-        listener.setblocking(False)
 
     def start(self) -> None:
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        if self._listener is not None:
+            self._listen(self._listener)
         self._look()
+
+    def _listen(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def listen_on(self, listener: socket.socket) -> None:
         """Instead of the former one, which nobody can find any more. Connections stay."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listener)
-        self._listener.close()
+        self._stop_listening()
         if self._pause is not None:
             self._pause.cancel()
-        listener.setblocking(False)
         self._listener = listener
-        loop.add_reader(listener, self._accept)
+        self._listen(listener)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
 
     async def close(self) -> None:
         """Sessions that are left end with it."""
-        if self._listener.fileno() < 0:
+        if self._is_closed:
             return
-        asyncio.get_running_loop().remove_reader(self._listener)
-        self._listener.close()
+        self._is_closed = True
+        self._stop_listening()
         for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()
@@ -163,30 +181,27 @@ class StoreServer:
 
     # Connections
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            connected, _ = self._listener.accept()
+            connected, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
             _log.error("the coordination store accepts nobody for a second: %s", error.strerror)
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._pause = self._clock.call_later(_PAUSE_SECONDS, self._accept_again)
+            asyncio.get_running_loop().remove_reader(listener)
+            self._pause = self._clock.call_later(_PAUSE_SECONDS, partial(self._listen, listener))
             return
-        self._connections[_Connection(self, connected)] = None
+        self._connections[_SocketConnection(self, connected)] = None
 
-    def _accept_again(self) -> None:
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
-
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: ServedConnection) -> None:
         self._connections.pop(connection, None)
 
-    def receive(self, connection: _Connection, message: ToService) -> None:
+    def receive(self, connection: ServedConnection, message: ToService) -> None:
         """Raises `ValueError` for what no client of ours sends; then the connection is closed."""
         if isinstance(message, Hello):
             self._greet(connection, message)
             return
-        session = connection.session
+        session = self._connections.get(connection)
         if session is None:
             raise ValueError("a client greets first")
         if session.store.session_id not in self._sessions:
@@ -195,8 +210,8 @@ class StoreServer:
         self._timeouts.hear(session.store.session_id, self._clock.monotonic())
         self._serve(session, message)
 
-    def _greet(self, connection: _Connection, hello: Hello) -> None:
-        if connection.session is not None:
+    def _greet(self, connection: ServedConnection, hello: Hello) -> None:
+        if self._connections.get(connection) is not None:
             raise ValueError("a client greets once for each connection")
         now = self._clock.monotonic()
         if not hello.session_id:
@@ -214,7 +229,7 @@ class StoreServer:
         else:
             connection.send(Expired())
             return
-        connection.session = session
+        self._connections[connection] = session
         for place in set(session.watches) - set(hello.watches):
             session.watches.pop(place).cancel()
         for place in hello.watches:
@@ -257,7 +272,7 @@ class StoreServer:
             case _:
                 assert_never(message)
 
-    async def _write(self, session: _Session, connection: _Connection, message: Write) -> None:
+    async def _write(self, session: _Session, connection: ServedConnection, message: Write) -> None:
         result: Result
         try:
             result = await session.store.submit(message.operations)
@@ -265,14 +280,14 @@ class StoreServer:
             result = error
         self._answer(connection, message.number, result)
 
-    async def _end(self, session: _Session, connection: _Connection, number: int) -> None:
+    async def _end(self, session: _Session, connection: ServedConnection, number: int) -> None:
         session_id = session.store.session_id
         self._timeouts.end(session_id)
         if self._sessions.pop(session_id, None) is not None:
             await session.store.close()
         self._answer(connection, number, None)
 
-    def _answer(self, connection: _Connection, number: int, result: Result) -> None:
+    def _answer(self, connection: ServedConnection, number: int, result: Result) -> None:
         seen = self._store.changes_made
         connection.send(StoreAnswer(number=number, result=result, seen=seen))
 

@@ -1,8 +1,8 @@
 """`make suites`: runs the suites of other projects, all of them or those that are named.
 
-Each suite ends with a line: how many tests passed, were skipped, failed, and failed as known. The
-exit code is 1 when a test failed that is not known to. A suite that cannot run here is left out,
-and its line says what to install.
+Each suite ends with a line: how many tests passed, were skipped, failed, and failed as known. A few
+tests that failed are run once more. The exit code is 1 when a test failed both times that is not
+known to. A suite that cannot run here is left out, and its line says what to install.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from suites.catalogue import SUITES
 from suites.results import Outcome, compare
 from suites.sources import CACHE, LeftOutError, Suite
+
+MOST_TRIED_AGAIN = 6
+"""Suites compare milliseconds and have races of their own: a few tests that failed are run once
+more, alone. More failures have a cause that is worth a look."""
+
+
+def may_try_again(failures: Sequence[Outcome]) -> bool:
+    return 0 < len(failures) <= MOST_TRIED_AGAIN and Outcome.BROKEN not in failures
 
 
 def say(line: str) -> None:
@@ -44,12 +53,12 @@ def try_suite(suite: Suite) -> bool:
     for name in compared.unexpected:
         say(f"  failed: {name}")
     for name in compared.without_difference:
-        say(f"  passed, though listed as a known difference: {name}")
+        say(f"  passed, though it is listed as a known difference: {name}")
     for name, reason in suite.not_run.items():
         say(f"  not run: {name}: {reason}")
-    if not compared.passed:
-        say("  no test passed")
-    return compared.succeeded
+    if compared.passed < suite.least_passed:
+        say(f"  failed: at least {suite.least_passed} tests have to pass")
+    return not compared.unexpected and compared.passed >= suite.least_passed
 
 
 def run(suite: Suite, log: Path) -> dict[str, Outcome]:
@@ -60,10 +69,17 @@ def run(suite: Suite, log: Path) -> dict[str, Outcome]:
         try:
             with suite.brokers(Path(place)) as environment:
                 outcomes = suite.run(folder, environment, log)
+                failed = compare(outcomes, suite.known_differences).unexpected
+                if may_try_again([outcomes[name] for name in failed]):
+                    again = suite.run(folder, environment, log, failed)
+                    for name in failed:
+                        if again.get(name) is Outcome.PASSED:
+                            outcomes[name] = Outcome.PASSED
+                            say(f"  passed only at the second try: {name}")
         except AssertionError as error:
             with log.open("a", encoding="utf-8") as sink:
                 sink.write(f"{error}\n")
-            outcomes["the brokers, whose output is at the end of the log"] = Outcome.FAILED
+            outcomes["the brokers, whose output is at the end of the log"] = Outcome.BROKEN
         for output in Path(place).rglob("broker.out"):
             shutil.copy(output, log.parent / f"{output.parent.name}.log")
     return outcomes

@@ -14,6 +14,7 @@ class Outcome(Enum):
     PASSED = "passed"
     SKIPPED = "skipped"
     FAILED = "failed"
+    BROKEN = "broken"  # no test: the run itself went wrong, so that other tests may not have run
 
 
 _OF_GO = {
@@ -22,6 +23,7 @@ _OF_GO = {
     "skip": Outcome.SKIPPED,
     "fail": Outcome.FAILED,
 }
+_END_OF_GO = ("panic: ", "fatal error: ")
 _LEVELS = "/[:"
 """What separates the name of a test from the names below it: subtests, parameters, a module."""
 
@@ -30,14 +32,17 @@ def read_go_events(lines: Iterable[str]) -> dict[str, Outcome]:
     """The outcomes of `go test -json`, by package and name: `kgo.TestGroupETL/some_part`.
 
     A test that has subtests counts only when it failed and none of them did. A test that was begun
-    and did not end has failed, and so has a package that failed without a test: it was not built,
-    or ended early.
+    and did not end has failed. A package is broken that panicked, or that failed without a test,
+    since it was not built.
     """
     tests: dict[str, Outcome] = {}
     packages: dict[str, Outcome] = {}
+    broken: set[str] = set()
     for event in _events(lines):
         package = event.get("Package", "").rpartition("/")[2]
         outcome = _OF_GO.get(event["Action"])
+        if event.get("Output", "").startswith(_END_OF_GO):
+            broken.add(package)
         if outcome is None:
             continue
         if "Test" in event:
@@ -50,8 +55,9 @@ def read_go_events(lines: Iterable[str]) -> dict[str, Outcome]:
     for name in above - (set(failed) - above_failures):
         tests.pop(name, None)  # names of subtests may have slashes themselves
     for package, outcome in packages.items():
-        if outcome is Outcome.FAILED and not any(name.startswith(f"{package}.") for name in failed):
-            tests[package] = outcome
+        explained = any(name.startswith(f"{package}.") for name in failed)
+        if outcome is Outcome.FAILED and (package in broken or not explained):
+            tests[package] = Outcome.BROKEN
     return tests
 
 
@@ -104,11 +110,6 @@ class Comparison:
     known: tuple[str, ...]  # names of tests that failed as expected
     without_difference: tuple[str, ...]  # entries of the table of which every test passed
 
-    @property
-    def succeeded(self) -> bool:
-        """A run in which no test passed proves nothing."""
-        return not self.unexpected and self.passed > 0
-
     def describe(self) -> str:
         return (
             f"{self.passed} passed, {self.skipped} skipped, {len(self.unexpected)} failed, "
@@ -118,7 +119,8 @@ class Comparison:
 
 def compare(outcomes: Mapping[str, Outcome], known_differences: Mapping[str, str]) -> Comparison:
     """An entry of the table is the name of a test, or of what is above it (`TestConn`)."""
-    failed = sorted(name for name, one in outcomes.items() if one is Outcome.FAILED)
+    failures = (Outcome.FAILED, Outcome.BROKEN)
+    failed = sorted(name for name, one in outcomes.items() if one in failures)
     passed = [name for name, one in outcomes.items() if one is Outcome.PASSED]
     known = [name for name in failed if any(_covers(one, name) for one in known_differences)]
     return Comparison(

@@ -81,6 +81,7 @@ class Suite(ABC):
     brokers: Brokers
     require: Callable[[Path], None] | None = None  # raises LeftOutError; is given the log
     limit_seconds: int  # for all tests together; several times what they take
+    least_passed: int  # fewer means that a part of the suite did not run
     environment: Environment = field(default_factory=dict)
     known_differences: Mapping[str, str] = field(default_factory=dict)  # what fails, and why
     not_run: Mapping[str, str] = field(default_factory=dict)  # what ends the whole suite, and why
@@ -96,15 +97,18 @@ class Suite(ABC):
     def _fetch(self, log: Path) -> Path: ...
 
     @abstractmethod
-    def run(self, folder: Path, brokers: Environment, log: Path) -> dict[str, Outcome]:
-        """The outcome of every test. What they print is added to the log."""
+    def run(
+        self, folder: Path, brokers: Environment, log: Path, only: Sequence[str] = ()
+    ) -> dict[str, Outcome]:
+        """The outcome of every test, or of those that are named. What they print is added to the
+        log."""
 
     def _judge(self, outcomes: dict[str, Outcome], code: int | None) -> dict[str, Outcome]:
-        """An end that no test explains is a failure of its own."""
+        """An end that no test explains is reported on its own."""
         if code is None:
-            outcomes[f"the suite did not end within {self.limit_seconds} s"] = Outcome.FAILED
-        elif code != 0 and Outcome.FAILED not in outcomes.values():
-            outcomes[f"the suite ended with {code}"] = Outcome.FAILED
+            outcomes[f"the suite did not end within {self.limit_seconds} s"] = Outcome.BROKEN
+        elif code != 0 and not {Outcome.FAILED, Outcome.BROKEN} & set(outcomes.values()):
+            outcomes[f"the suite ended with {code}"] = Outcome.BROKEN
         return outcomes
 
 
@@ -120,17 +124,21 @@ class GoSuite(Suite):
         fetch(("go", "mod", "download"), log, folder=folder, environment=go_environment())
         return folder
 
-    def run(self, folder: Path, brokers: Environment, log: Path) -> dict[str, Outcome]:
+    def run(
+        self, folder: Path, brokers: Environment, log: Path, only: Sequence[str] = ()
+    ) -> dict[str, Outcome]:
         events = log.with_suffix(".json")
         events.unlink(missing_ok=True)
         own_limit = max(self.limit_seconds - 60, 1)  # go prints what every goroutine waits for
         command = ["go", "test", "-json", "-count=1", "-p=1", f"-timeout={own_limit}s"]
         if self.not_run:
-            command.append("-skip=" + "|".join(name.partition(".")[2] for name in self.not_run))
-        if self.test_files is not None:
+            command.append("-skip=" + "|".join(map(_go_pattern, self.not_run)))
+        names = {name.partition(".")[2].partition("/")[0] for name in only}
+        if self.test_files is not None and not only:
             sources = (path.read_text(encoding="utf-8") for path in folder.glob(self.test_files))
-            names = sorted(name for source in sources for name in _GO_TEST.findall(source))
-            command.append(f"-run=^({'|'.join(names)})$")
+            names = {name for source in sources for name in _GO_TEST.findall(source)}
+        if names:
+            command.append(f"-run=^({'|'.join(sorted(names))})$")
         code = run_within(
             self.limit_seconds,
             [*command, *self.arguments, *self.packages],
@@ -143,6 +151,11 @@ class GoSuite(Suite):
             sink.write(read_go_output(lines))
         events.unlink()
         return self._judge(read_go_events(lines), code)
+
+
+def _go_pattern(name: str) -> str:
+    """That matches this test alone; `go test` splits it at the slashes."""
+    return "/".join(f"^{re.escape(part)}$" for part in name.partition(".")[2].split("/"))
 
 
 def fetch_go_module(module: str, version: str, log: Path) -> Path:
@@ -162,8 +175,9 @@ def go_environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonSuite(Suite):
-    """Runs in a virtual environment of its own, with the suite's `testing` extra."""
+    """Runs in a virtual environment of its own."""
 
+    extras: str  # of the package: what its tests need
     folder: str  # of the tests
     missing_files: Mapping[str, str] = field(default_factory=dict)
     """Modules of the tests that the source distribution lacks, and what takes their place."""
@@ -184,7 +198,14 @@ class PythonSuite(Suite):
         for name, text in self.missing_files.items():
             (source / name).write_text(text, encoding="utf-8")
         fetch((sys.executable, "-m", "venv", str(home / "venv")), log, environment={})
-        install = (self._python(source), "-m", "pip", "install", "--quiet", f"{source}[testing]")
+        install = (
+            self._python(source),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            f"{source}[{self.extras}]",
+        )
         fetch(install, log, environment={})
         complete.touch()
         return source
@@ -192,14 +213,18 @@ class PythonSuite(Suite):
     def _python(self, source: Path) -> str:
         return str(source.parent / "venv" / "bin" / "python")
 
-    def run(self, folder: Path, brokers: Environment, log: Path) -> dict[str, Outcome]:
+    def run(
+        self, folder: Path, brokers: Environment, log: Path, only: Sequence[str] = ()
+    ) -> dict[str, Outcome]:
         results = log.with_suffix(".xml")
         results.unlink(missing_ok=True)
         pytest = (self._python(folder), "-m", "pytest", "-p", "no:cacheprovider", "--verbose")
-        left_out = tuple(f"--deselect={name}" for name in self.not_run)
+        one_fails = "--timeout-method=signal"  # a test that hangs does not end all others
+        left_out = [f"--deselect={self._place(name)}" for name in self.not_run]
+        chosen = [self._place(name) for name in only]
         code = run_within(
             self.limit_seconds,
-            (*pytest, f"--junitxml={results}", *left_out, self.folder),
+            (*pytest, one_fails, f"--junitxml={results}", *left_out, *(chosen or [self.folder])),
             folder=folder,
             environment={**self.environment, **brokers},
             output=log,
@@ -207,3 +232,8 @@ class PythonSuite(Suite):
         outcomes = read_junit(results.read_text(encoding="utf-8")) if results.exists() else {}
         results.unlink(missing_ok=True)
         return self._judge(outcomes, code)
+
+    def _place(self, name: str) -> str:
+        """As pytest takes it."""
+        module, separator, rest = name.partition("::")
+        return f"{self.folder}/{module}.py{separator}{rest}"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from suites.__main__ import may_try_again, try_suite
 from suites.catalogue import SUITES
 from suites.results import Outcome, compare, read_go_events, read_go_output, read_junit
-from suites.sources import LeftOutError, fetch, run_within
+from suites.sources import Environment, LeftOutError, Suite, fetch, run_within
 from support.waiting import eventually
 
-PASSED, SKIPPED, FAILED = Outcome.PASSED, Outcome.SKIPPED, Outcome.FAILED
+PASSED, SKIPPED, FAILED, BROKEN = Outcome
 KGO = "github.com/twmb/franz-go/pkg/kgo"
 
 
@@ -70,10 +75,16 @@ def test_a_test_of_go_that_was_begun_and_did_not_end_has_failed() -> None:
     assert read_go_events(lines) == {"kgo.TestConn/a": FAILED}
 
 
-def test_a_package_of_go_that_cannot_be_built_has_failed() -> None:
+def test_a_package_of_go_that_cannot_be_built_is_broken() -> None:
     lines = go_events(("run", "TestA"), ("pass", "TestA"), ("pass", None))
     lines += go_events(("fail", None), package="example.org/broken")
-    assert read_go_events(lines) == {"kgo.TestA": PASSED, "broken": FAILED}
+    assert read_go_events(lines) == {"kgo.TestA": PASSED, "broken": BROKEN}
+
+
+def test_a_package_of_go_that_panicked_is_broken() -> None:
+    panic = json.dumps({"Action": "output", "Package": KGO, "Output": "panic: no such index\n"})
+    lines = [*go_events(("run", "TestA"), ("fail", "TestA")), panic, *go_events(("fail", None))]
+    assert read_go_events(lines) == {"kgo.TestA": FAILED, "kgo": BROKEN}
 
 
 def test_lines_that_are_no_events_are_output() -> None:
@@ -122,13 +133,93 @@ def test_only_failures_that_are_not_known_are_unexpected() -> None:
     assert found.known == ("kgo.TestConn/read", "test_ssl::test_one[tls]")
     assert found.without_difference == ("kgo.TestPing",)
     assert found.describe() == "1 passed, 1 skipped, 2 failed, 2 known differences"
-    assert not found.succeeded
 
 
-def test_a_run_succeeds_when_something_passed_and_only_known_tests_failed() -> None:
-    assert compare({"a": PASSED, "b": FAILED}, {"b": "known"}).succeeded
-    assert not compare({"a": SKIPPED, "b": FAILED}, {"b": "known"}).succeeded
-    assert not compare({}, {}).succeeded
+def test_a_run_that_went_wrong_is_unexpected() -> None:
+    assert compare({"a": PASSED, "kgo": BROKEN}, {}).unexpected == ("kgo",)
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [([], False), ([FAILED], True), ([FAILED, BROKEN], False), ([FAILED] * 7, False)],
+)
+def test_a_few_tests_that_failed_get_a_second_try(failures: list[Outcome], expected: bool) -> None:
+    assert may_try_again(failures) is expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeSuite(Suite):
+    runs: list[dict[str, Outcome]]  # the outcomes of each
+    asked: list[Sequence[str]] = field(default_factory=list)  # for which tests
+
+    def _fetch(self, log: Path) -> Path:
+        return log.parent
+
+    def run(
+        self, folder: Path, brokers: Environment, log: Path, only: Sequence[str] = ()
+    ) -> dict[str, Outcome]:
+        self.asked.append(only)
+        return self.runs[len(self.asked) - 1]
+
+
+@contextlib.contextmanager
+def no_brokers(folder: Path) -> Iterator[Environment]:
+    yield {}
+
+
+@contextlib.contextmanager
+def brokers_with_a_traceback(folder: Path) -> Iterator[Environment]:
+    yield {}
+    raise AssertionError("the broker printed: Traceback")
+
+
+def fake_suite(*runs: dict[str, Outcome], **changes: Any) -> FakeSuite:
+    settings = {"brokers": no_brokers, "limit_seconds": 60, "least_passed": 1, **changes}
+    return FakeSuite(name="fake", version="1.0", runs=list(runs), **settings)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("suites.__main__.CACHE", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_suite_succeeds_when_only_known_tests_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    suite = fake_suite({"a": PASSED, "b": FAILED}, known_differences={"b": "it is so"})
+    assert try_suite(suite)
+    assert "fake 1.0: 1 passed, 0 skipped, 0 failed, 1 known differences" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("cache")
+def test_tests_that_failed_are_run_once_more(capsys: pytest.CaptureFixture[str]) -> None:
+    first = {"a": PASSED, "b": FAILED, "c": FAILED}
+    suite = fake_suite(first, {"b": PASSED, "c": FAILED})
+    assert not try_suite(suite)
+    assert suite.asked == [(), ("b", "c")]
+    printed = capsys.readouterr().out
+    assert "passed only at the second try: b" in printed
+    assert "2 passed, 0 skipped, 1 failed" in printed
+    assert "  failed: c" in printed
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "changes", [{"least_passed": 2}, {"brokers": brokers_with_a_traceback}], ids=["few", "broken"]
+)
+def test_a_suite_fails_without_a_test_that_failed(changes: dict[str, Any]) -> None:
+    assert not try_suite(fake_suite({"a": PASSED}, **changes))
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_suite_that_cannot_run_here_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_: Path) -> None:
+        raise LeftOutError("go is not installed")
+
+    suite = fake_suite(require=refuse)
+    assert try_suite(suite)
+    assert "fake 1.0: left out: go is not installed" in capsys.readouterr().out
+    assert not suite.asked
 
 
 @pytest.mark.parametrize("name", SUITES)

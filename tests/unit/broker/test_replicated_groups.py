@@ -1,5 +1,6 @@
 """Positions of groups on three brokers: a coordinator shows only what later ones have, too."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -279,5 +280,28 @@ def test_a_coordinator_that_loads_a_flipped_bit_resigns_and_the_position_stays_a
         await cluster.until(lambda: shard(third).state.is_settled)
         await cluster.clock.advance(0.1)
         assert await find_position(cluster, third) == (ErrorCode.none, 100)
+
+    play(story, **CONFIG)
+
+
+def test_a_coordinator_that_had_no_file_handle_while_it_was_loading_serves_when_it_has() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, second, _ = await coordinated(cluster)
+        assert await commit(cluster, first, 100) is ErrorCode.none
+        await cluster.until(lambda: shard(second).high_watermark == shard(first).high_watermark)
+        path = f"*{GROUP_OFFSETS_TOPIC}-0/*.log"
+        fault = second.files.fail_next("read", errno.EMFILE, path_matching=path, count=None)
+        await first.kill()
+        assert first.session is not None
+        first.session.expire()
+        await cluster.until(lambda: second.state(GROUP_OFFSETS_TOPIC).leader == second.id)
+        await cluster.until(lambda: shard(second).state.is_settled)
+        await cluster.clock.advance(1.5)
+        loading = ErrorCode.coordinator_load_in_progress
+        assert await find_position(cluster, second) == (loading, None)
+        fault.cancel()
+        await cluster.clock.advance(60)
+        assert second.id == second.state(GROUP_OFFSETS_TOPIC).leader
+        assert await find_position(cluster, second) == (ErrorCode.none, 100)
 
     play(story, **CONFIG)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from broker.handlers.handler_bench import HandlerBench, with_broker
 from moldau.broker.handlers import (
     alter_configs,
@@ -15,6 +17,7 @@ from moldau.broker.handlers import (
     push_telemetry,
 )
 from moldau.errors import ErrorCode
+from moldau.wire.apis import API_VERSIONS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY
 
 CLIENT_METRICS = 16
 SET, DELETE, APPEND = 0, 1, 2
@@ -115,3 +118,23 @@ def test_a_client_is_told_what_to_push_and_may_push_that() -> None:
         assert answers == [ErrorCode.none, ErrorCode.unknown_subscription_id]
 
     with_broker(story)
+
+
+@pytest.mark.parametrize("options", [{}, {"metrics_listener": "127.0.0.1:9404"}], ids=str)
+def test_the_apis_are_advertised_once_there_is_a_subscription_that_somebody_can_read(
+    options: dict[str, str],
+) -> None:
+    async def story(bench: HandlerBench) -> None:
+        async def are_advertised() -> bool:
+            (machine,) = bench.cluster.machines.values()
+            answer = await bench.cluster.ask(machine, API_VERSIONS.key, 2)
+            keys = {row.api_key for row in answer.api_keys}
+            return {GET_TELEMETRY_SUBSCRIPTIONS.key, PUSH_TELEMETRY.key} <= keys
+
+        assert not await are_advertised()
+        await change(bench, "java", ("metrics", SET, "a."))
+        assert await are_advertised() is bool(options)
+        await change(bench, "java", ("metrics", DELETE, None))
+        assert not await are_advertised()
+
+    with_broker(story, **options)

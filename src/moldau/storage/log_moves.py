@@ -142,15 +142,15 @@ class LogMoves:
 
     async def cancel(self, topic_partition: TopicPartition) -> None:
         """Call a move off, if there is one: its log is about to go."""
-        async with self._changing:
-            await self._call_off(topic_partition)
+        if topic_partition in self._moves or topic_partition in self._running:
+            async with self._changing:  # it may be called off already
+                await self._call_off(topic_partition)
 
     async def _call_off(self, key: TopicPartition) -> None:
         move = self._moves.pop(key, None)  # first: what is cancelled would be started again
         if move is None:
             return
-        task = self._running.get(key)
-        if task is not None:
+        if (task := self._running.get(key)) is not None:
             task.cancel()
             await asyncio.wait([task])
             self._running.pop(key, None)  # one that has never begun could not do it itself

@@ -20,6 +20,7 @@ from moldau.testing.memory_pipe import Pipe, Signal
 
 _LENGTH = struct.Struct(">i")
 _LARGEST_ANSWER_BYTES = 1 << 30
+_JOINED_BYTES = 64 << 10
 _USED_UP = b"\xdd"
 
 
@@ -191,19 +192,21 @@ class MemoryConnection:
             return None
 
     def _pump(self) -> None:
-        """Send until all is out or the client has to read first."""
+        """Send until all is out or the client has to read first. Small chunks leave, and arrive,
+        together, as from a socket."""
         while self._outgoing and not self._closed:
-            chunk = self._outgoing[0]
-            if not isinstance(chunk, memoryview):
-                found = self._read(chunk)
-                if found is None:
+            parts: list[memoryview] = []
+            while self._outgoing and sum(map(len, parts)) < _JOINED_BYTES:
+                chunk = self._outgoing.popleft()
+                part = chunk if isinstance(chunk, memoryview) else self._read(chunk)
+                if part is None:
                     return
-                chunk = found
-            accepted = self._outbound.write(chunk)
-            if accepted < len(chunk):
-                self._outgoing[0] = chunk[accepted:]
+                parts.append(part)
+            data = memoryview(b"".join(parts))
+            accepted = self._outbound.write(data)
+            if accepted < len(data):
+                self._outgoing.appendleft(data[accepted:])
                 return
-            self._outgoing.popleft()
 
     def _read(self, chunk: Range) -> memoryview | None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -53,41 +53,60 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(seconds, callback)
 
 
-async def finish_within(work: Coroutine[Any, Any, T], clock: Clock, seconds: float) -> T:
-    """Do the work; raises TimeoutError, and cancels it, when it takes longer on this clock.
+class WorkInterrupted(Exception):
+    """Somebody asked for the end of work before it was done (`Interruption`)."""
 
-    As `asyncio.timeout`, it runs in the task of its caller: brokers ask each other many times a
-    second, and a task for each request would cost more than the rest of the waiting. An error of
-    work that ends because somebody cancels the caller is left out: the cancellation is raised.
+
+class Interruption:
+    """Lets others end what a task waits for, and not the task. For one piece of work.
+
+    As `asyncio.timeout`, it cancels the task and takes the cancellation back: brokers ask each
+    other many times a second, and a task for each request would cost more than the rest of the
+    waiting. A task that somebody else cancels meanwhile is cancelled.
     """
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("only a task can wait")
-    cancellations = task.cancelling()
-    is_late = False
 
-    def give_up() -> None:
-        nonlocal is_late
-        is_late = True
-        task.cancel()
+    def __init__(self) -> None:
+        self._task: asyncio.Task[object] | None = None  # that does the work
+        self._is_requested = False
 
-    timer = clock.call_later(seconds, give_up)
+    def request(self) -> None:
+        """End the work if it is under way."""
+        if self._task is not None and not self._is_requested:
+            self._is_requested = True
+            self._task.cancel()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work; raises `WorkInterrupted` when it was cancelled by a request."""
+        task = self._task = cast("asyncio.Task[object]", asyncio.current_task())
+        cancellations = task.cancelling()
+        try:
+            return await work
+        except (Exception, asyncio.CancelledError) as error:
+            is_cancellation = isinstance(error, asyncio.CancelledError)
+            if task.cancelling() > cancellations + self._is_requested:  # by somebody else
+                if is_cancellation:
+                    raise
+                raise asyncio.CancelledError from error
+            if self._is_requested and is_cancellation:
+                raise WorkInterrupted from None
+            raise
+        finally:
+            self._task = None
+            if self._is_requested:
+                task.uncancel()
+
+
+async def finish_within(work: Coroutine[Any, Any, T], clock: Clock, seconds: float) -> T:
+    """Do the work; raises TimeoutError, and cancels it, when it takes longer on this clock."""
+    interruption = Interruption()
+    timer = clock.call_later(seconds, interruption.request)
     try:
-        return await work
-    except (Exception, asyncio.CancelledError) as error:
-        is_cancelled = isinstance(error, asyncio.CancelledError)
-        if task.cancelling() > cancellations + is_late:  # by somebody else
-            if is_cancelled:
-                raise
-            raise asyncio.CancelledError from error
-        if is_late and is_cancelled:
-            message = f"it was not done within {seconds:g} seconds"
-            raise TimeoutError(message) from None
-        raise
+        return await interruption.run(work)
+    except WorkInterrupted:
+        message = f"it was not done within {seconds:g} seconds"
+        raise TimeoutError(message) from None
     finally:
         timer.cancel()
-        if is_late:
-            task.uncancel()
 
 
 _COUNTS_SUSPENSION: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -1,4 +1,4 @@
-"""Work that may take so long on a clock, and no longer."""
+"""Work that may take so long on a clock, and no longer; and work that others may end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from moldau.clock import finish_within
+from moldau.clock import Interruption, WorkInterrupted, finish_within
 from moldau.testing import ManualClock
 from moldau.testing.manual_clock import wait_until_idle
 
@@ -160,3 +160,56 @@ def test_work_that_fails_as_its_owner_is_cancelled_complains_to_nobody(fails_lat
     asyncio.run(story())
     gc.collect()
     assert not complaints
+
+
+def test_work_that_is_interrupted_is_cancelled_and_its_task_goes_on() -> None:
+    async def perform() -> None:
+        interruption, ended = Interruption(), []
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        async def wait_for_it() -> int:
+            task = asyncio.current_task()
+            assert task is not None
+            with pytest.raises(WorkInterrupted):
+                await interruption.run(work())
+            await asyncio.sleep(0)
+            return task.cancelling()
+
+        waiting = asyncio.ensure_future(wait_for_it())
+        await wait_until_idle()
+        interruption.request()
+        interruption.request()  # once is enough
+        assert await waiting == 0
+        assert ended
+
+    asyncio.run(perform())
+
+
+def test_work_that_is_done_cannot_be_interrupted() -> None:
+    async def perform() -> None:
+        interruption = Interruption()
+        await interruption.run(asyncio.sleep(0))
+        interruption.request()
+        await asyncio.sleep(0)
+
+    asyncio.run(perform())
+
+
+def test_interrupted_work_within_a_time_that_is_over_has_run_out_of_time() -> None:
+    async def perform() -> None:
+        clock, interruption = ManualClock(), Interruption()
+        work = interruption.run(asyncio.Event().wait())
+        waiting = asyncio.ensure_future(finish_within(work, clock, 2))
+        await wait_until_idle()
+        clock.call_later(2, interruption.request)
+        clock.jump(2)
+        with pytest.raises(TimeoutError):
+            await waiting
+        assert waiting.cancelling() == 0
+
+    asyncio.run(perform())

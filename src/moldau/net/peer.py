@@ -17,9 +17,9 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final
 
-from moldau.clock import Clock, Timer, finish_within
+from moldau.clock import Clock, Interruption, Timer, WorkInterrupted, finish_within
 from moldau.errors import (
     BrokerUnreachableError,
     ConnectionLostError,
@@ -30,8 +30,6 @@ from moldau.errors import (
 )
 from moldau.light_classes import NamedTuple
 from moldau.net.port import Channel, Chunk, Network
-
-T = TypeVar("T")
 
 REFUSALS: Final = (SaslAuthenticationError, UnsupportedSaslMechanismError, TlsHandshakeError)
 """The other broker does not believe us, or we do not believe it. Somebody may mend that."""
@@ -85,8 +83,7 @@ class Peer:
         self._next_correlation_id = 0
         self._failures = 0  # in a row
         self._not_before = 0.0  # monotonic seconds; the next attempt to connect
-        self._asking: asyncio.Task[object] | None = None  # waits for an answer
-        self._has_left = False  # the broker, while it was waited for
+        self._waiting: Interruption | None = None  # of the request that is under way
         self._look: Timer | None = None  # outlives requests: most of them need no look
         self._is_closed = False
 
@@ -118,14 +115,14 @@ class Peer:
             channel = await self._open()
             correlation_id = self._next_correlation_id
             self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
-            asking = self._asking = cast("asyncio.Task[object]", asyncio.current_task())
-            self._has_left = False
-            cancellations = asking.cancelling()
+            waiting = self._waiting = Interruption()
             if self._look is None:
                 self._look_later()
             try:
-                await channel.send(_stamp(frame, correlation_id))
-                answer = memoryview(await channel.receive())
+                answer = await waiting.run(_exchange(channel, _stamp(frame, correlation_id)))
+            except WorkInterrupted:
+                await self._hang_up()
+                raise ConnectionLostError(f"{self._name} has left or moved") from None
             except OSError as error:
                 await self._hang_up()
                 self._back_off()
@@ -134,11 +131,9 @@ class Peer:
                 ) from error
             except BaseException:  # cancelled: the answer would come in the middle of the next one
                 await self._hang_up()
-                if self._has_left and asking.uncancel() <= cancellations:
-                    raise ConnectionLostError(f"{self._name} has left or moved") from None
                 raise
             finally:
-                self._asking = None
+                self._waiting = None
             if not _answers(answer, correlation_id):
                 await self._hang_up()
                 self._back_off()
@@ -152,13 +147,12 @@ class Peer:
     def _look_now(self) -> None:
         """Nobody waits for an answer of a broker that is not there any more."""
         self._look = None
-        if self._asking is None or self._is_closed:
+        if self._waiting is None or self._is_closed:
             return
         if self._find_address() == self._address:
             self._look_later()
         else:
-            self._has_left = True
-            self._asking.cancel()
+            self._waiting.request()
 
     async def _open(self) -> Channel:
         address = self._find_address()
@@ -200,6 +194,11 @@ class Peer:
         if channel is not None:
             with contextlib.suppress(OSError):
                 await channel.close()
+
+
+async def _exchange(channel: Channel, frame: Sequence[Chunk]) -> memoryview:
+    await channel.send(frame)
+    return memoryview(await channel.receive())
 
 
 def _stamp(frame: Sequence[Chunk], correlation_id: int) -> list[Chunk]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from moldau.clock import Clock, Timer
+from moldau.clock import Clock, Interruption, Timer, WorkInterrupted
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import (
     ClientError,
@@ -100,7 +100,7 @@ class ReplicaFetcher:
         self._session = FetchSessionHandler()
         self._followed: dict[TopicPartition, _Followed] = {}
         self._changed = asyncio.Event()
-        self._under_way: asyncio.Task[FetchAnswer] | None = None
+        self._under_way: Interruption | None = None  # of the fetch
         self._asked: dict[_Key, _Asked] = {}  # what the session holds
         self._due: dict[_Followed, None] = {}  # to be looked at before the next request
         self._late: dict[_Followed, None] = {}  # put off; not in the session
@@ -177,7 +177,7 @@ class ReplicaFetcher:
 
     def _interrupt(self) -> None:
         if self._under_way is not None:
-            self._under_way.cancel()
+            self._under_way.request()
 
     # The task
 
@@ -324,22 +324,22 @@ class ReplicaFetcher:
         )
 
     async def _fetch(self) -> None:
-        fetch = asyncio.get_running_loop().create_task(self._link.fetch(self._request()))
-        self._under_way = fetch
+        request = self._request()
         try:
-            await fetch
-        except (Exception, asyncio.CancelledError) as error:  # what it is, the fetch tells below
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError from error
+            answer = await self._ask_leader(request)
+        except WorkInterrupted:
+            self._session.start_over()
+        except Exception as error:  # noqa: BLE001 whatever it is, the copying goes on
+            await self._pause(error)
+        else:
+            await self._use(answer)
+
+    async def _ask_leader(self, request: FetchRequest) -> FetchAnswer:
+        self._under_way = Interruption()
+        try:
+            return await self._under_way.run(self._link.fetch(request))
         finally:
             self._under_way = None
-        if fetch.cancelled():  # it was interrupted
-            self._session.start_over()
-        elif (failure := fetch.exception()) is not None:
-            await self._pause(failure)
-        else:
-            await self._use(fetch.result())
 
     async def _pause(self, error: BaseException) -> None:
         if not isinstance(error, ClientError | MalformedFrameError):

@@ -32,6 +32,8 @@ class Seeds:
     """Whether there is a share group, in each of them."""
     access: bool = False
     """Whether there are users whose rights and quotas change, in each of them."""
+    streams: bool = False
+    """Whether there is a streams group, in each of them."""
     operations: tuple[str, ...] = ()
     """Names of families of operations that each of them has; the seed's own without."""
     by: tuple[str, ...] = ()

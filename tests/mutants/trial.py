@@ -73,6 +73,7 @@ def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -
             transactions=seeds.transactions,
             shares=seeds.shares,
             access=seeds.access,
+            streams=seeds.streams,
             operations=[families[name] for name in seeds.operations] or None,
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)

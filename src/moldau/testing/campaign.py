@@ -44,7 +44,9 @@ def run_seed(seed: int) -> SimulationOutcome:
             transactions=True,
             shares=True,
         ).run()
-    return SimulatedCluster(seed=seed, transactions=None, shares=None, access=None).run()
+    return SimulatedCluster(
+        seed=seed, transactions=None, shares=None, streams=None, access=None
+    ).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,13 +6,14 @@
 - No two members of the consumer protocol own a partition in the same epoch (CGR-1).
 - A commit of a member of the consumer protocol is refused as soon as another member has owned the
   partition in a later epoch (CGR-5).
+- The same holds for members of a streams group and their tasks (STG-1, STG-2, STG-4).
 - A committed position does not go back: whoever owns a partition goes on from what the last owner
   has committed, gets every record in its order, and leaves none out (GRP-8).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from moldau.model import TopicPartition
@@ -127,6 +128,8 @@ class ConsumerGroupHistory(GroupHistory):
     commit is measured by what others have owned (CGR-5)."""
 
     _late_commits = "CGR-5"
+    _two_owners = "CGR-1"
+    _epoch_back = "CGR-2"
 
     def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
         super().__init__(name, report)
@@ -143,7 +146,8 @@ class ConsumerGroupHistory(GroupHistory):
         before = self._epochs.get(member_id, generation)
         if generation < before:
             self._report(
-                "CGR-2", f"{member_id} of {self.name} was in epoch {before}, and is in {generation}"
+                self._epoch_back,
+                f"{member_id} of {self.name} was in epoch {before}, and is in {generation}",
             )
         self._epochs[member_id] = max(before, generation)
         self.see_owned(generation, member_id, partitions)
@@ -159,7 +163,7 @@ class ConsumerGroupHistory(GroupHistory):
             owner = self._owners.setdefault((partition, generation), member_id)
             if owner != member_id:
                 self._report(
-                    "CGR-1",
+                    self._two_owners,
                     f"both {owner} and {member_id} of {self.name} own {partition} in epoch "
                     f"{generation}",
                 )
@@ -167,3 +171,40 @@ class ConsumerGroupHistory(GroupHistory):
     def newest_of(self, member_id: str, partition: TopicPartition) -> int:
         owners = self._last_epochs.get(partition, {})
         return max((epoch for owner, epoch in owners.items() if owner != member_id), default=-1)
+
+
+class StreamsGroupHistory(ConsumerGroupHistory):
+    """Of a streams group (KIP-1071): a task takes the place of a partition. Members tell of every
+    answer, so that more can be said: nobody is given what a member has that is one still (STG-1).
+    """
+
+    _late_commits = "STG-4"
+    _two_owners = "STG-1"
+    _epoch_back = "STG-2"
+
+    def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
+        super().__init__(name, report)
+        # When a member has asked, and was told that it has a task: the last time of each.
+        self._given: dict[TopicPartition, dict[str, tuple[float, float]]] = {}
+
+    def give(
+        self, member_id: str, tasks: Collection[TopicPartition], asked_at: float, now: float
+    ) -> None:
+        """The member did not have these before."""
+        for task in tasks:
+            self._given.setdefault(task, {})[member_id] = asked_at, now
+
+    def see_member(
+        self, member_id: str, tasks: Collection[TopicPartition], asked_at: float
+    ) -> None:
+        """It had these as it asked, and heard that it is a member."""
+        for task in tasks:
+            given = self._given[task]
+            _, since = given[member_id]
+            for other, (other_asked_at, other_since) in given.items():
+                if since < other_asked_at and other_since <= asked_at:
+                    self._report(
+                        "STG-1",
+                        f"{member_id} of {self.name} has {task} since {since:.3f} and is a member "
+                        f"at {asked_at:.3f}, and {other} was given it at {other_since:.3f}",
+                    )

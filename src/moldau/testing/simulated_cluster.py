@@ -46,6 +46,7 @@ from moldau.testing.cluster_images import ClusterImages
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
 from moldau.testing.cluster_shares import ClusterShares
+from moldau.testing.cluster_streams import ClusterStreams
 from moldau.testing.cluster_transactions import ClusterTransactions
 from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.committed_offsets import CommittedOffsets
@@ -121,14 +122,16 @@ class SimulatedCluster:
         operations: Sequence[OperationFamily] | None = None,
         transactions: bool | None = False,
         shares: bool | None = False,
+        streams: bool | None = False,
         access: bool | None = False,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
         `kinds` are the faults that the seed may choose from; without them, all. `operations` are
         the families of operations that it has; without them, it chooses from all, or has none.
-        `transactions` and `shares` say whether there are any transactions and share groups, and
-        `access` whether there are users whose rights and quotas change; with None, the seed does.
+        `transactions`, `shares` and `streams` say whether there are any transactions, share groups
+        and streams groups, and `access` whether there are users whose rights and quotas change;
+        with None, the seed does.
         """
         self.seed = seed
         self.world = World(seed, SESSION_SECONDS)
@@ -159,9 +162,16 @@ class SimulatedCluster:
             self.transactions,
             shares,
         )
+        self.streams = ClusterStreams(self.world.streams.stream("streams"), self.history, streams)
         self.access = ClusterAccess(self.world.streams.stream("access"), self.history, access)
         self.world.service.observers.append(self.access.book)
-        families = (self.cleanup, self.transactions, self.shares, self.access)
+        families = (
+            self.cleanup,
+            self.transactions,
+            self.shares,
+            self.streams,
+            self.access,
+        )
         replicas = str(min(3, len(self.broker_ids)))
         min_in_sync = "2" if int(replicas) > 1 else "1"
         static = {
@@ -192,7 +202,7 @@ class SimulatedCluster:
             machine.on_serving = partial(self._watch_images, machine.host)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.workload = Workload(self, self.partitions, families)
-        self.workload.has_share_group = self.shares.is_on
+        self.workload.has_other_group = self.shares.is_on or self.streams.is_on
         self.operations = ClusterOperations(self, operations)
         self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
         self.faults = ClusterFaults(

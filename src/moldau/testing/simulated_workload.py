@@ -2,7 +2,7 @@
 
 Every partition of the main topic has a producer and a reader; there are an acks=1 producer, a
 committer, and in most seeds a group. Families (`ClientFamily`) have clients of their own on topics
-of their own: those of compaction and retention, of transactions, of share groups.
+of their own: those of compaction and retention, of transactions, of share and streams groups.
 
 After a power loss of all machines all clients are dismissed, and others are hired.
 """
@@ -92,7 +92,7 @@ class Workload:
         self.habits = cluster.habits
         self.partitions = partitions  # of the main topic, and others that operations have made
         self.bootstrap = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
-        self.has_share_group = False  # it takes the place of the consumers' group: runs are short
+        self.has_other_group = False  # it takes the place of the consumers' group: runs are short
         self.clients: list[Client] = []
         self._cluster = cluster
         self._history = cluster.history
@@ -114,7 +114,7 @@ class Workload:
         self._add(self.make_producer(f"b{others}", self.partitions[-1], HastyProducer))
         self._add(self.make_committer(f"g{others}", f"g{others}"))
         self._add(self.make_committer(f"r{others}", f"g{others}", OffsetWatcher))
-        if not self.has_share_group:
+        if not self.has_other_group:
             self._begin_group(f"m{others}")
         for family in self._families:
             for client in family.clients(self, others):
@@ -211,6 +211,10 @@ class Workload:
     def open_client(self, name: str) -> ClusterClient:
         """For one more client that sends single requests."""
         _, clock, host = self.open_process(name)
+        return self.connect(name, clock, host)
+
+    def connect(self, name: str, clock: ProcessClock, host: MemoryHost) -> ClusterClient:
+        """The same, in a process that is there."""
         random = Random(self.random_of(name).random())  # noqa: S311 of the seed
         return ClusterClient(
             self.bootstrap, _settings(name), network=host, clock=clock, random=random

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, Seeds
 
 _RECONCILIATION = "moldau.groups.rules.streams_reconciliation"
 _GROUP = "moldau.groups.rules.streams_group"
@@ -19,6 +19,7 @@ MUTANTS = (
         rule="STG-1",
         breaks="two members run one task",
         edits=(Edit(_RECONCILIATION, " if is_free(kind, (one, number))", ""),),
+        seeds=Seeds(count=8, streams=True, by=("STG-1",)),
         tests=(
             f"{_MACHINE}::test_members_share_the_tasks_and_nobody_runs_one_twice",
             f"{_MACHINE}::test_whatever_happens_a_group_comes_to_rest",
@@ -43,6 +44,20 @@ MUTANTS = (
         tests=(
             f"{_MACHINE}::test_tasks_that_were_assigned_for_a_group_of_the_same_id_are_nobodys",
         ),
+    ),
+    Mutant(
+        name="streams-members-that-have-gone-stay-with-the-next-coordinator",
+        rule="STG-5",
+        breaks="a member that crashes beside its coordinator keeps its tasks, and nobody runs them",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "        outcome.arm(group.session_timer(member_id), "
+                "limits.streams_session_timeout_ms)\n",
+                "        outcome.disarm(group.session_timer(member_id))\n",
+            ),
+        ),
+        seeds=Seeds(count=4, first=5, streams=True, by=("STG-5",)),
     ),
     Mutant(
         name="threads-of-a-process-open-the-state-of-a-task-beside-each-other",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from moldau.model import TopicPartition
-from moldau.testing.group_history import ConsumerGroupHistory, GroupHistory
+from moldau.testing.group_history import (
+    ConsumerGroupHistory,
+    GroupHistory,
+    StreamsGroupHistory,
+)
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -86,3 +90,36 @@ def test_two_owners_in_one_epoch_of_the_consumer_protocol_are_noticed() -> None:
     assert not reported
     group.see_owned(2, "a", [FIRST, SECOND])
     assert reported == ["CGR-1"]
+
+
+def test_a_task_that_somebody_still_has_is_given_to_nobody_else() -> None:
+    reported: list[str] = []
+    group = StreamsGroupHistory("w", lambda rule, _: reported.append(rule))
+    group.give("a", [FIRST], 1.0, 1.1)
+    group.give("b", [FIRST], 2.0, 2.1)
+    group.see_member("a", [FIRST], 2.05)  # before the other one had it
+    assert not reported
+    group.see_member("a", [FIRST], 2.2)
+    assert reported == ["STG-1"]
+
+
+def test_a_task_comes_back_to_who_had_it_before() -> None:
+    reported: list[str] = []
+    group = StreamsGroupHistory("w", lambda rule, _: reported.append(rule))
+    group.give("a", [FIRST], 1.0, 1.1)
+    group.give("b", [FIRST], 2.0, 2.1)
+    group.see_member("b", [FIRST], 2.2)
+    group.give("a", [FIRST], 3.0, 3.1)
+    group.see_member("a", [FIRST], 3.2)
+    group.see_member("a", [], 3.3)
+    assert not reported
+
+
+def test_epochs_of_streams_members_have_rules_of_their_own() -> None:
+    reported: list[str] = []
+    group = StreamsGroupHistory("w", lambda rule, _: reported.append(rule))
+    group.see_assignment(5, "a", [FIRST])
+    group.see_assignment(5, "b", [FIRST])
+    group.see_assignment(4, "a", [])
+    group.accept_commit(3, group.newest_of("c", FIRST), FIRST, 1)
+    assert reported == ["STG-1", "STG-2", "STG-4"]

@@ -28,6 +28,8 @@ _SECONDS_BETWEEN_LINES = 5.0
 _EVENTS_SHOWN = 40
 _STORE_SHARE = 0.05
 """Of the seeds. Each takes three times as long as another one."""
+_COMMITTED_SHARE = 0.05
+"""Of the other seeds: these have transactions, and a share group that may read what they write."""
 
 
 def is_store_seed(seed: int) -> bool:
@@ -44,6 +46,9 @@ def run_seed(seed: int) -> SimulationOutcome:
             transactions=True,
             shares=True,
         ).run()
+    random = Random(f"committed {seed}")  # noqa: S311 not a secret
+    if random.random() < _COMMITTED_SHARE:
+        return SimulatedCluster(seed=seed, transactions=True, shares=True).run()
     return SimulatedCluster(
         seed=seed, transactions=None, shares=None, streams=None, access=None
     ).run()

@@ -116,8 +116,11 @@ class ClusterMembership:
 
     # Coming
 
-    async def join(self) -> None:
-        """Come into the cluster: what the logs have lost is told, and the broker registered."""
+    async def join(self, is_stopping: Callable[[], bool]) -> None:
+        """Come into the cluster: what the logs have lost is told, and the broker registered.
+
+        Raises the error of the store when the broker `is_stopping`.
+        """
         notes = await self._find_notes()
         while True:
             try:
@@ -126,10 +129,12 @@ class ClusterMembership:
                 await self._register()
                 break
             except (StoreLostError, NoNodeError) as error:
+                if is_stopping():
+                    raise
                 _log.warning("registering again soon: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
             except SessionExpiredError:
-                await self._renew()
+                await self._renew(is_stopping)
         if self._is_suspended:
             self._resume()
 
@@ -364,7 +369,7 @@ class ClusterMembership:
             )
         return planned
 
-    async def _renew(self) -> None:
+    async def _renew(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         """A new session with the store of this cluster, in which everything was read again."""
         while True:
             try:
@@ -377,6 +382,8 @@ class ClusterMembership:
                 await self._publisher.read_in_new_session()
                 return
             except (StoreLostError, SessionExpiredError) as error:
+                if is_stopping():
+                    raise
                 _log.warning("no new session yet: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
             except ForeignStoreError as error:

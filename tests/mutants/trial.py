@@ -74,6 +74,7 @@ def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -
             shares=seeds.shares,
             access=seeds.access,
             streams=seeds.streams,
+            is_served=seeds.is_served,
             operations=[families[name] for name in seeds.operations] or None,
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)

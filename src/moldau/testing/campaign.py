@@ -30,11 +30,17 @@ _STORE_SHARE = 0.05
 """Of the seeds. Each takes three times as long as another one."""
 _COMMITTED_SHARE = 0.05
 """Of the other seeds: these have transactions, and a share group that may read what they write."""
+_SERVED_SHARE = 0.05
 
 
 def is_store_seed(seed: int) -> bool:
     """Whether people damage the coordination store in this seed (`cluster_accidents.ABSENCES`)."""
     return Random(f"store {seed}").random() < _STORE_SHARE  # noqa: S311 not a secret
+
+
+def is_served_seed(seed: int) -> bool:
+    """Whether all brokers are on one machine in this seed, as with `moldau start --brokers`."""
+    return Random(f"served {seed}").random() < _SERVED_SHARE  # noqa: S311 not a secret
 
 
 def run_seed(seed: int) -> SimulationOutcome:
@@ -50,7 +56,12 @@ def run_seed(seed: int) -> SimulationOutcome:
     if random.random() < _COMMITTED_SHARE:
         return SimulatedCluster(seed=seed, transactions=True, shares=True).run()
     return SimulatedCluster(
-        seed=seed, transactions=None, shares=None, streams=None, access=None
+        seed=seed,
+        transactions=None,
+        shares=None,
+        streams=None,
+        access=None,
+        is_served=is_served_seed(seed),
     ).run()
 
 

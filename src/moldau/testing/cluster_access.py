@@ -61,7 +61,9 @@ _DOUBT_SECONDS: Final = 10.0
 _PATIENCE_SECONDS: Final = 10.0
 _PATTERN: Final = ResourcePattern(AclResourceType.TOPIC, GUARDED.topic)
 _DENIED: Final = (TopicAuthorizationError, ClusterAuthorizationError)
-_RATES: Final = (None, 60.0, 60.0, 300.0, 5_000.0)  # bytes in a second
+_RATES: Final = (None, 150.0, 150.0, 300.0, 5_000.0)  # bytes in a second
+_REQUEST_TIMEOUT_MS: Final = 6_000
+"""Longer than a throttled broker lets five requests of one connection wait."""
 
 
 class Right(NamedTuple):
@@ -253,7 +255,10 @@ class GuardedProducer(SimulatedProducer):
         return super()._open(*where)
 
     def _guarantees(self) -> dict[str, Any]:
-        return {**super()._guarantees(), **_login(WRITE.user)}
+        options = {**super()._guarantees(), **_login(WRITE.user)}
+        if self._habits.delivery_timeout_ms is None:
+            options["request_timeout_ms"] = _REQUEST_TIMEOUT_MS
+        return options
 
     async def _send(self, producer: AsyncProducer) -> Sent:
         row, at = self._draw_row(), self._now()

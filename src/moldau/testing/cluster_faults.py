@@ -94,6 +94,8 @@ class ClusterFaults:
             FaultKind.LOSE_FILES: self._stop_to_lose_files,
             FaultKind.ELECT_COORDINATION: self._elect_coordination,
             FaultKind.CUT_OFF_COORDINATION: self._cut_off_coordination,
+            FaultKind.KILL_SUPERVISOR: self._kill_supervisor,
+            FaultKind.PAUSE_SUPERVISOR: self._pause_supervisor,
         }
 
     def strike(self, fault: PlannedFault) -> None:
@@ -115,6 +117,8 @@ class ClusterFaults:
                 | FaultKind.COORDINATION_OUTAGE
                 | FaultKind.ELECT_COORDINATION
                 | FaultKind.CUT_OFF_COORDINATION  # clients of other servers may come to this one
+                | FaultKind.KILL_SUPERVISOR
+                | FaultKind.PAUSE_SUPERVISOR
             ):
                 return tuple(self._machines)
             case FaultKind.CRASH_CONTROLLER:
@@ -350,6 +354,18 @@ class ClusterFaults:
         service.cut_off(number)
         self._later(fault.seconds * 1.5 * fault.amount, lambda: service.close_connections(number))
         self._later(fault.seconds, lambda: service.rejoin(number))
+
+    def _kill_supervisor(self, fault: PlannedFault) -> None:
+        supervisor = self._world.supervisor
+        if supervisor is not None:
+            supervisor.kill()
+            self._later(fault.seconds * fault.amount, supervisor.start)
+
+    def _pause_supervisor(self, fault: PlannedFault) -> None:
+        supervisor = self._world.supervisor
+        if supervisor is not None:
+            supervisor.pause()
+            self._later(fault.seconds, supervisor.resume)
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._world.clock.call_later(seconds, action)

@@ -41,6 +41,8 @@ class FaultKind(Enum):
     LOSE_FILES = "lost files"  # somebody removes or cuts files of a log while its broker is stopped
     ELECT_COORDINATION = "coordination election"  # another leader; writes under way are done or not
     CUT_OFF_COORDINATION = "coordination server off"  # one server of the ensemble, with its clients
+    KILL_SUPERVISOR = "kill the supervisor"  # of brokers on one machine (`served_store`)
+    PAUSE_SUPERVISOR = "pause the supervisor"
 
 
 HARMLESS: Final = tuple(
@@ -56,9 +58,26 @@ HARMLESS: Final = tuple(
         FaultKind.LOSE_FILES,
         FaultKind.ELECT_COORDINATION,
         FaultKind.CUT_OFF_COORDINATION,
+        FaultKind.KILL_SUPERVISOR,
+        FaultKind.PAUSE_SUPERVISOR,
     )
 )
 """No disk loses anything by them."""
+
+ON_ONE_MACHINE: Final = (
+    FaultKind.CRASH,
+    FaultKind.CRASH_CONTROLLER,
+    FaultKind.CRASH_ALL,
+    FaultKind.STOP,
+    FaultKind.PAUSE,
+    FaultKind.DROP_CONNECTIONS,
+    FaultKind.SLOW_DISK,
+    FaultKind.FAIL_WRITE,
+    FaultKind.CLOCK_JUMP,
+    FaultKind.KILL_SUPERVISOR,
+    FaultKind.PAUSE_SUPERVISOR,
+)
+"""What happens to the processes of `moldau start --brokers`."""
 
 _WEIGHTS: Final = {
     FaultKind.CRASH: 10,
@@ -86,6 +105,8 @@ _WEIGHTS: Final = {
     FaultKind.LOSE_FILES: 5,
     FaultKind.ELECT_COORDINATION: 5,
     FaultKind.CUT_OFF_COORDINATION: 5,
+    FaultKind.KILL_SUPERVISOR: 15,
+    FaultKind.PAUSE_SUPERVISOR: 10,
 }
 _EXTRAS: Final = (
     (0.25, 1, (FaultKind.LOSE_FILES,)),
@@ -123,6 +144,7 @@ def draw_plan(
     has_extra = kinds is None
     if kinds is None:
         extra = {kind for _, _, kinds in _EXTRAS for kind in kinds}
+        extra |= {FaultKind.KILL_SUPERVISOR, FaultKind.PAUSE_SUPERVISOR}
         kinds = [kind for kind in FaultKind if kind not in extra]
         if random.random() < 0.5:
             kinds = random.sample(kinds, 4)

@@ -50,7 +50,7 @@ from moldau.testing.cluster_streams import ClusterStreams
 from moldau.testing.cluster_transactions import ClusterTransactions
 from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.committed_offsets import CommittedOffsets
-from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
+from moldau.testing.fault_plan import ON_ONE_MACHINE, FaultKind, PlannedFault, draw_plan
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import find_log_end, list_logs, read_log
 from moldau.testing.simulated_clients import Client, Committer, SimulatedReader
@@ -124,6 +124,7 @@ class SimulatedCluster:
         shares: bool | None = False,
         streams: bool | None = False,
         access: bool | None = False,
+        is_served: bool = False,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
@@ -132,9 +133,10 @@ class SimulatedCluster:
         `transactions`, `shares` and `streams` say whether there are any transactions, share groups
         and streams groups, and `access` whether there are users whose rights and quotas change;
         with None, the seed does.
+        With `is_served` all brokers are on one machine, and their supervisor serves the store.
         """
         self.seed = seed
-        self.world = World(seed, SESSION_SECONDS)
+        self.world = World(seed, SESSION_SECONDS, is_served=is_served)
         random = self.world.streams.stream("shape")
         count = random.choice((3, 3, 3, 4, 5))
         self.broker_ids = tuple(range(1, (brokers or count) + 1))
@@ -200,6 +202,11 @@ class SimulatedCluster:
         }
         for machine in self.machines.values():
             machine.on_serving = partial(self._watch_images, machine.host)
+        if self.world.supervisor is not None:
+            self.world.supervisor.is_free = lambda: (
+                not any(machine.is_running for machine in self.machines.values())
+            )
+            self.world.supervisor.on_serving = self._start_wanted
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.workload = Workload(self, self.partitions, families)
         self.workload.has_other_group = self.shares.is_on or self.streams.is_on
@@ -214,9 +221,13 @@ class SimulatedCluster:
             self.cleanup.comparable,
         )
         self.plan: list[PlannedFault | PlannedOperation] = []
-        self.kinds = kinds
+        self.kinds = ON_ONE_MACHINE if is_served and kinds is None else kinds
         self._capture = LogCapture(self.world.log)
         self._set_delays()
+
+    def _start_wanted(self) -> None:
+        for machine in self.machines.values():
+            self.world.clock.call_later(0, machine.start_if_wanted)
 
     def _watch_images(self, host: str, broker: BrokerServer) -> None:
         """See every image that a broker publishes while it serves."""
@@ -309,6 +320,8 @@ class SimulatedCluster:
 
     async def begin(self) -> None:
         """Start all brokers, make the topic, and let the clients work."""
+        if self.world.supervisor is not None:
+            self.world.supervisor.start()
         for machine in self.machines.values():
             machine.start()
         await self._wait_until_whole("after the first start")
@@ -402,7 +415,10 @@ class SimulatedCluster:
         self.world.log.note(f"whole {when}")
 
     def _find_leftover(self) -> str | None:
-        """A log on a disk whose broker holds no replica of it (any more)."""
+        """A log on a disk whose broker holds no replica of it (any more), or nobody who would tell
+        of brokers that are gone."""
+        if self.world.supervisor is not None and not self.world.supervisor.is_serving:
+            return "nobody serves the coordination store"
         for broker_id, machine in self.machines.items():
             for partition in list_logs(machine.files, DATA_FOLDER):
                 if broker_id not in self.observer.replicas.get(partition, ()):

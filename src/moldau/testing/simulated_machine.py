@@ -27,6 +27,7 @@ from moldau.testing.manual_clock import DEFAULT_START_MS
 from moldau.testing.memory_files import MemoryFiles
 from moldau.testing.memory_network import MemoryNetwork
 from moldau.testing.seeded_faults import SeededStreams
+from moldau.testing.served_store import ServedStore
 from moldau.testing.simulated_coordination import CoordinationService
 from moldau.testing.simulated_session import open_session
 from moldau.testing.virtual_loop import (
@@ -118,7 +119,8 @@ def _draw_lag(random: Random) -> float:
 class World:
     """What all machines share."""
 
-    def __init__(self, seed: int, session_seconds: float) -> None:
+    def __init__(self, seed: int, session_seconds: float, *, is_served: bool = False) -> None:
+        """`is_served`: all machines are processes of one, whose supervisor serves the store."""
         self.streams = SeededStreams(seed)
         self.loop = VirtualLoop()  # type: ignore[abstract]  # sockets and threads are not served
         self.log = EventLog(self.loop)
@@ -126,17 +128,32 @@ class World:
         self.story = SimulatedProcess("story", self.loop)
         self.clock = ProcessClock(self.loop, self.story, start_ms=DEFAULT_START_MS)
         self.network = MemoryNetwork(self.clock, random=self.streams.stream("network"))
+        self.supervisor = self._make_supervisor() if is_served else None
+        self.service = self.supervisor or self._make_service()
+
+    def _make_service(self) -> CoordinationService:
         service = SimulatedProcess("coordination", self.loop)
         lag = self.streams.stream("lag")
-        self.service = CoordinationService(
+        return CoordinationService(
             self.network,
             ProcessClock(self.loop, service, start_ms=DEFAULT_START_MS),
             draw_lag=partial(_draw_lag, lag) if lag.random() < _LAGGING_SHARE else None,
         )
 
+    def _make_supervisor(self) -> ServedStore:
+        random = self.streams.stream("supervisor")
+        return ServedStore(
+            self.network,
+            self.loop,
+            DEFAULT_START_MS,
+            lambda clock: SimulatedWorkers(clock, random),
+        )
+
     def close(self) -> None:
         """The end. Links and sessions hold on to the tasks that waited for them."""
         loop = self.loop
+        if self.supervisor is not None:
+            self.supervisor.close()
         vars(self).clear()
         loop.close()
 
@@ -185,7 +202,8 @@ class SimulatedMachine:
 
     def start(self) -> None:
         self._is_wanted = True
-        if self.process is not None:
+        supervisor = self._world.supervisor
+        if self.process is not None or (supervisor is not None and not supervisor.is_serving):
             return
         self._starts += 1
         self.is_closed = False
@@ -204,6 +222,8 @@ class SimulatedMachine:
         world.log.note(f"{self.host} starts")
         stopping = asyncio.Event()
         self._stop = stopping.set
+        if supervisor is not None:
+            supervisor.on_gone[self.host] = stopping.set
         process.kept.append(process.spawn(self._serve(process, self._ports(clock), stopping)))
 
     def _ports(self, clock: ProcessClock) -> Ports:
@@ -215,6 +235,7 @@ class SimulatedMachine:
                 host=self.host,
                 clock=clock,
                 timeout_seconds=world.session_seconds,
+                process_id=self._process_id,
             )
 
         if self.workers is None:
@@ -235,7 +256,7 @@ class SimulatedMachine:
         try:
             broker = BrokerServer(self._static, ports)
             process.kept.append(broker)
-            await broker.start()
+            await broker.start(stopping.is_set)
         except Exception as error:  # noqa: BLE001 a broker that cannot start is tried again
             if not isinstance(error, _EXPECTED):
                 self.failures.append("".join(traceback.format_exception(error)))
@@ -264,11 +285,15 @@ class SimulatedMachine:
         """It could not start, or has stopped; it may have been wanted again meanwhile."""
         if self.process is process:
             self._kill()
-            self._world.clock.call_later(_PAUSE_BEFORE_RESTART, self._start_if_wanted)
+            self._world.clock.call_later(_PAUSE_BEFORE_RESTART, self.start_if_wanted)
 
-    def _start_if_wanted(self) -> None:
+    def start_if_wanted(self) -> None:
         if self._is_wanted:
             self.start()
+
+    @property
+    def _process_id(self) -> int:
+        return self._starts * 100 + self.broker_id
 
     def stop(self) -> None:
         """Begin a controlled shutdown."""
@@ -329,6 +354,8 @@ class SimulatedMachine:
     def _kill(self) -> None:
         if self.process is not None:
             self.process.kill()
+            if self._world.supervisor is not None:
+                self._world.supervisor.end_process(self._process_id)
         self.forget()
         self._world.network.crash(self.host)
         self.files.crash_process()

@@ -116,13 +116,12 @@ class SimulatedProducer(Client):
             batch_size=random.choice((0, 30, 16_384)),
             linger_ms=random.choice((0, 0, 5)),
             compression_type=codec.name.lower(),
-            request_timeout_ms=1_500,
             delivery_timeout_ms=self._habits.delivery_timeout_ms or _FOREVER_MS,
             max_block_ms=_FOREVER_MS,
             metadata_max_age_ms=3_000,
             retry_backoff_ms=20,
             retry_backoff_max_ms=200,
-            **self._guarantees(),
+            **{"request_timeout_ms": 1_500, **self._guarantees()},
         )
 
     def _guarantees(self) -> dict[str, Any]:

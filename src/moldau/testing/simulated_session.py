@@ -19,9 +19,14 @@ class SimulatedSession(StoreSession):
     """The client. Use `open_session`; owned by the loop of its clock."""
 
     def __init__(
-        self, service: CoordinationService, host: str, clock: Clock, timeout_seconds: float
+        self,
+        service: CoordinationService,
+        host: str,
+        clock: Clock,
+        timeout_seconds: float,
+        process_id: int = 0,
     ) -> None:
-        super().__init__(partial(service.connect, host, clock), clock, timeout_seconds)
+        super().__init__(partial(service.connect, host, clock), clock, timeout_seconds, process_id)
         self._service = service
 
     def expire(self) -> None:
@@ -34,10 +39,15 @@ class SimulatedSession(StoreSession):
 
 @contextlib.asynccontextmanager
 async def open_session(
-    service: CoordinationService, *, host: str, clock: Clock, timeout_seconds: float
+    service: CoordinationService,
+    *,
+    host: str,
+    clock: Clock,
+    timeout_seconds: float,
+    process_id: int = 0,
 ) -> AsyncIterator[SimulatedSession]:
     """A session that lasts as long as the block; raises `StoreLostError` without a service."""
-    session = SimulatedSession(service, host, clock, timeout_seconds)
+    session = SimulatedSession(service, host, clock, timeout_seconds, process_id)
     await session.open(_OPENING_TIMEOUTS * timeout_seconds)
     try:
         yield session

@@ -364,8 +364,8 @@ class ClusterFaults:
     def _pause_supervisor(self, fault: PlannedFault) -> None:
         supervisor = self._world.supervisor
         if supervisor is not None:
-            supervisor.pause()
-            self._later(fault.seconds, supervisor.resume)
+            supervisor.process.pause()
+            self._later(fault.seconds, supervisor.process.resume)
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._world.clock.call_later(seconds, action)

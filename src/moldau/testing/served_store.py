@@ -79,13 +79,8 @@ class _ServedEnd:
     """A connection as the server has it."""
 
     def __init__(self, connection: ServiceConnection) -> None:
-        self._connection = connection
-
-    def send(self, message: ToClient) -> None:
-        self._connection.to_client.send(message)
-
-    def close(self) -> None:
-        self._connection.break_down()
+        self.send = connection.to_client.send
+        self.close = connection.break_down
 
 
 class ServedStore(CoordinationService):
@@ -107,8 +102,8 @@ class ServedStore(CoordinationService):
                 prefix="moldau-store-", dir=_MEMORY_FOLDER if _MEMORY_FOLDER.is_dir() else None
             )
         )
-        self._process = SimulatedProcess("supervisor", loop)
-        super().__init__(links, ProcessClock(loop, self._process, start_ms=start_ms))
+        self.process = SimulatedProcess("supervisor", loop)
+        super().__init__(links, ProcessClock(loop, self.process, start_ms=start_ms))
         self._folder = self._root / "0"
         self._folder.mkdir()
         self._store: _ObservedStore | None = None  # None while no supervisor serves it
@@ -126,11 +121,11 @@ class ServedStore(CoordinationService):
 
     def start(self) -> None:
         """A supervisor comes: the first one, or one in the place of one that was killed."""
-        if self._process.is_killed:
-            self._process = SimulatedProcess("supervisor", self._loop)
-            self.clock = ProcessClock(self._loop, self._process, start_ms=self._start_ms)
+        if self.process.is_killed:
+            self.process = SimulatedProcess("supervisor", self._loop)
+            self.clock = ProcessClock(self._loop, self.process, start_ms=self._start_ms)
         if self._server is None:
-            self._process.kept.append(self._process.spawn(self._take_over()))
+            self.process.kept.append(self.process.spawn(self._take_over()))
 
     async def _take_over(self) -> None:
         while not self.is_free():
@@ -160,9 +155,9 @@ class ServedStore(CoordinationService):
 
     def kill(self) -> None:
         """By kill -9: what it has written is on the disk, and nobody is served."""
-        if self._process.is_killed:
+        if self.process.is_killed:
             return
-        self._process.kill()
+        self.process.kill()
         self._server = None
         self._ends.clear()
         former, self._folder = self._folder, self._root / str(next(self._lives))
@@ -177,14 +172,8 @@ class ServedStore(CoordinationService):
             self._forget(connection)
             connection.break_down()
 
-    def pause(self) -> None:
-        self._process.pause()
-
-    def resume(self) -> None:
-        self._process.resume()
-
     def heal(self) -> None:
-        self.resume()
+        self.process.resume()
         self.start()
 
     def end_process(self, process_id: int) -> None:

@@ -226,7 +226,7 @@ class PythonSuite(Suite):
             self.limit_seconds,
             (*pytest, one_fails, f"--junitxml={results}", *left_out, *(chosen or [self.folder])),
             folder=folder,
-            environment={**self.environment, **brokers},
+            environment={"PYTHONPATH": "", **self.environment, **brokers},  # nothing of ours
             output=log,
         )
         outcomes = read_junit(results.read_text(encoding="utf-8")) if results.exists() else {}

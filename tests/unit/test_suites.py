@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from suites.__main__ import may_try_again, try_suite
-from suites.catalogue import SUITES
+from suites.catalogue import SUITES, brokers_as_containers
 from suites.results import Outcome, compare, read_go_events, read_go_output, read_junit
 from suites.sources import Environment, LeftOutError, Suite, fetch, run_within
-from support.waiting import eventually
+from support.broker_process import BrokerProcess
+from support.waiting import PATIENCE_SECONDS, eventually
 
 PASSED, SKIPPED, FAILED, BROKEN = Outcome
 KGO = "github.com/twmb/franz-go/pkg/kgo"
@@ -249,3 +251,35 @@ def test_a_suite_that_cannot_be_fetched_is_left_out_with_the_last_line(tmp_path:
     command = (sys.executable, "-c", "print('one'); print('no such host'); raise SystemExit(3)")
     with pytest.raises(LeftOutError, match="ended with 3: no such host"):
         fetch(command, tmp_path / "log", folder=tmp_path, environment={})
+
+
+class FakeBroker:
+    """What the suite does with a broker."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.output = "listening"
+
+    def start(self) -> None:
+        self.is_alive = True
+
+    def stop(self) -> None:
+        self.is_alive = False
+
+
+def test_brokers_are_stopped_and_started_by_the_name_of_docker(tmp_path: Path) -> None:
+    broker = FakeBroker()
+
+    def ask_docker(*arguments: str) -> str:
+        command = [str(folder / "docker"), "compose", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        return done.stdout if done.returncode == 0 else "refused"
+
+    brokers = cast("Mapping[int, BrokerProcess]", {2: broker})
+    with brokers_as_containers(brokers, tmp_path / "bin") as folder:
+        assert ask_docker("stop", "kafka-2") == ""
+        assert not broker.is_alive
+        assert ask_docker("start", "kafka-2") == ""
+        assert broker.is_alive
+        assert ask_docker("logs", "--since", "2026-11-19T20:00:00Z", "kafka-2") == "listening"
+        assert ask_docker("exec", "kafka-2") == "refused"

@@ -90,7 +90,8 @@ class _Server:
     def __init__(self) -> None:
         self.tree = Tree()
         self.applied = 0  # the last change that it has heard of
-        self.due = 0.0  # of the last change under way: changes arrive in order
+        self.under_way: deque[_News] = deque()  # changes, in the order in which they arrive
+        self.due = 0.0  # of the last one
         self.is_cut_off = False  # from the leader
         self.is_closed = False  # it has noticed, and serves nobody
         self.missed: deque[_News] = deque()  # changes that have not arrived since it is cut off
@@ -555,7 +556,10 @@ class CoordinationService:
             return
         now = self.clock.monotonic()
         server.due = max(server.due, now + self._draw_lag())
-        self.clock.call_later(server.due - now, lambda: self._apply(server, news))
+        server.under_way.append(news)  # timers of the same moment may be rounded out of order
+        self.clock.call_later(
+            server.due - now, lambda: self._apply(server, server.under_way.popleft())
+        )
 
     def _apply(self, server: _Server, news: _News) -> None:
         """A server hears of a change: watches are told, then answers that waited for it."""

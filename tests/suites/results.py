@@ -32,8 +32,8 @@ def read_go_events(lines: Iterable[str]) -> dict[str, Outcome]:
     """The outcomes of `go test -json`, by package and name: `kgo.TestGroupETL/some_part`.
 
     A test that has subtests counts only when it failed and none of them did. A test that was begun
-    and did not end has failed. A package is broken that panicked, or that failed without a test,
-    since it was not built.
+    and did not end has failed. A package is broken that panicked, that did not end, or that
+    failed without a test, since it was not built.
     """
     tests: dict[str, Outcome] = {}
     packages: dict[str, Outcome] = {}
@@ -41,6 +41,8 @@ def read_go_events(lines: Iterable[str]) -> dict[str, Outcome]:
     for event in _events(lines):
         package = event.get("Package", "").rpartition("/")[2]
         outcome = _OF_GO.get(event["Action"])
+        if event["Action"] == "start":
+            packages[package] = Outcome.BROKEN  # until it ends
         if event.get("Output", "").startswith(_END_OF_GO):
             broken.add(package)
         if outcome is None:
@@ -56,7 +58,8 @@ def read_go_events(lines: Iterable[str]) -> dict[str, Outcome]:
         tests.pop(name, None)  # names of subtests may have slashes themselves
     for package, outcome in packages.items():
         explained = any(name.startswith(f"{package}.") for name in failed)
-        if outcome is Outcome.FAILED and (package in broken or not explained):
+        failed_alone = outcome is Outcome.FAILED and (package in broken or not explained)
+        if failed_alone or outcome is Outcome.BROKEN:
             tests[package] = Outcome.BROKEN
     return tests
 

@@ -148,7 +148,7 @@ class GoSuite(Suite):
         )
         lines = events.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         with log.open("a", encoding="utf-8") as sink:
-            sink.write(read_go_output(lines))
+            sink.write(f"{read_go_output(lines)}go test ended with {code}\n")
         events.unlink()
         return self._judge(read_go_events(lines), code)
 

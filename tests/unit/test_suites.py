@@ -89,6 +89,13 @@ def test_a_package_of_go_that_panicked_is_broken() -> None:
     assert read_go_events(lines) == {"kgo.TestA": FAILED, "kgo": BROKEN}
 
 
+def test_a_package_of_go_that_did_not_end_is_broken() -> None:
+    lines = go_events(("start", None), ("run", "TestA"), ("pass", "TestA"), ("run", "TestB"))
+    found = {"kgo.TestA": PASSED, "kgo.TestB": FAILED}
+    assert read_go_events(lines) == {**found, "kgo": BROKEN}
+    assert read_go_events([*lines, *go_events(("fail", None))]) == found
+
+
 def test_lines_that_are_no_events_are_output() -> None:
     event = json.dumps({"Action": "output", "Package": KGO, "Output": "of a test\n"})
     lines = ["go: downloading x\n", event + "\n", '"text"\n']

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -75,20 +75,19 @@ class Interruption:
             self._is_requested = True
             self._task.cancel()
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run(self, work: Awaitable[T]) -> T:
         """Do the work; raises `WorkInterrupted` when it was cancelled by a request."""
         task = self._task = cast("asyncio.Task[object]", asyncio.current_task())
         cancellations = task.cancelling()
         try:
             return await work
-        except (Exception, asyncio.CancelledError) as error:
-            is_cancellation = isinstance(error, asyncio.CancelledError)
-            if task.cancelling() > cancellations + self._is_requested:  # by somebody else
-                if is_cancellation:
-                    raise
-                raise asyncio.CancelledError from error
-            if self._is_requested and is_cancellation:
+        except asyncio.CancelledError:
+            if self._is_requested and task.cancelling() <= cancellations + 1:
                 raise WorkInterrupted from None
+            raise
+        except Exception as error:
+            if task.cancelling() > cancellations + self._is_requested:  # by somebody else
+                raise asyncio.CancelledError from error
             raise
         finally:
             self._task = None
@@ -96,15 +95,14 @@ class Interruption:
                 task.uncancel()
 
 
-async def finish_within(work: Coroutine[Any, Any, T], clock: Clock, seconds: float) -> T:
+async def finish_within(work: Awaitable[T], clock: Clock, seconds: float) -> T:
     """Do the work; raises TimeoutError, and cancels it, when it takes longer on this clock."""
     interruption = Interruption()
     timer = clock.call_later(seconds, interruption.request)
     try:
         return await interruption.run(work)
     except WorkInterrupted:
-        message = f"it was not done within {seconds:g} seconds"
-        raise TimeoutError(message) from None
+        raise TimeoutError(f"it was not done within {seconds:g} seconds") from None
     finally:
         timer.cancel()
 

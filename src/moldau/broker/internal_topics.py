@@ -72,7 +72,7 @@ class InternalTopics:
         self._under_way.update((one.name, ended) for one in new)
         self._spawn("internal topics of streams groups", self._make(new, faults, on_made))
         with suppress(TimeoutError):
-            await finish_within(_wait(ended), self._clock, WAIT_SECONDS)
+            await finish_within(ended.wait(), self._clock, WAIT_SECONDS)
         return dict(faults)
 
     def _forget_old_failures(self) -> None:
@@ -106,10 +106,6 @@ class InternalTopics:
                 self._failed[name] = now, fault
             for one in topics:
                 self._under_way.pop(one.name).set()
-
-
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
 
 
 def _spec_of(topic: InternalTopic) -> TopicSpec:

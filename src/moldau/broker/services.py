@@ -142,7 +142,7 @@ class Services:
         end = self.clock.monotonic() + seconds
         try:
             limit = seconds if seconds > 0 else _APPLIED_WITHIN_SECONDS
-            await finish_within(_wait_for(task), self.clock, limit)
+            await finish_within(asyncio.shield(task), self.clock, limit)
             if seconds > 0:
                 left = end - self.clock.monotonic()
                 await finish_within(self._wait_until_led(changed), self.clock, left)
@@ -168,10 +168,6 @@ class Services:
         limit = min(within_seconds, _APPLIED_WITHIN_SECONDS)
         with suppress(TimeoutError):
             await finish_within(applied, self.clock, limit)
-
-
-async def _wait_for(task: asyncio.Task[None]) -> None:
-    await asyncio.shield(task)
 
 
 def late_topics(

@@ -81,7 +81,7 @@ class ShareGroups:
             return answer
         with suppress(TimeoutError):  # its next heartbeats bring it then
             signal = self._initialized.next(event.group_id)
-            await finish_within(_wait_for(signal), self._clock, INITIALIZATION_WAIT_SECONDS)
+            await finish_within(signal, self._clock, INITIALIZATION_WAIT_SECONDS)
         # What it has by now; it is a member already, and says nothing new.
         again = await self._submit(replace(event, epoch=answer.epoch, topics=None))
         if again.error is not ErrorCode.none:
@@ -180,10 +180,6 @@ def _whole_topics(asked: AssignedPartitions, done: PartitionIds) -> frozenset[UU
         for topic_id, partitions in asked.items()
         if all((topic_id, partition) in done for partition in partitions)
     )
-
-
-async def _wait_for(signal: asyncio.Future[None]) -> None:
-    await signal
 
 
 class _Signals:

@@ -100,8 +100,7 @@ class Peer:
         try:
             return await finish_within(self._ask(frame), self._clock, timeout_seconds)
         except TimeoutError:
-            silence = f"{self._name} gave no answer in {timeout_seconds:g} s"
-            raise NoAnswerError(silence) from None
+            raise NoAnswerError(f"{self._name} gave no answer in {timeout_seconds:g} s") from None
 
     async def close(self) -> None:
         """End the connection; whoever waits for an answer hears of it."""

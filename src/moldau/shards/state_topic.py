@@ -115,7 +115,7 @@ class StateTopic:
             # A task of its own: a client that goes away must not take the others' topic along.
             self._making = self._spawn(f"making of {self.name}", self._make())
         with suppress(TimeoutError):
-            await finish_within(_wait_for(self._making), self._clock, WAIT_SECONDS)
+            await finish_within(asyncio.shield(self._making), self._clock, WAIT_SECONDS)
         if not self.is_ready:
             raise CoordinatorNotAvailableError(f"there is no {self.name} yet")
 
@@ -137,10 +137,6 @@ class StateTopic:
         if refusal != self._refusal:
             self._refusal = refusal
             _log.warning("cannot make %s, which coordinators need: %s", self.name, refusal)
-
-
-async def _wait_for(making: asyncio.Task[None]) -> None:
-    await asyncio.shield(making)
 
 
 def plan_state_topic(name: str, options: BrokerOptions) -> TopicSpec:

@@ -92,11 +92,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_all(seeds: range, jobs: int) -> Iterator[SimulationOutcome]:
-    if len(seeds) == 1:
-        yield run_seed(seeds[0])
-        return
-    if jobs == 1:
-        _warm_up()
+    if jobs == 1 or len(seeds) == 1:
+        if len(seeds) > 1:
+            _warm_up()
         yield from map(run_seed, seeds)
         return
     with get_context("spawn").Pool(jobs, initializer=_warm_up) as pool:

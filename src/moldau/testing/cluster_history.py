@@ -19,6 +19,7 @@ of a topic that is deleted, and `delete_before` tells that records may be gone u
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -75,7 +76,8 @@ class ClusterHistory:
         self.commits_answered = 0
         self.power_losses = 0  # of all machines at once
         self.on_promise: Callable[[TopicPartition], None] | None = None  # more was promised
-        self._partitions: dict[TopicPartition, _PartitionHistory] = {}
+        self._partitions: defaultdict[TopicPartition, _PartitionHistory]
+        self._partitions = defaultdict(_PartitionHistory)
         self._groups: dict[str, _GroupHistory] = {}
         self.moves = MoveTargets()
 
@@ -91,10 +93,7 @@ class ClusterHistory:
         self.is_muted = False
 
     def _of(self, partition: TopicPartition) -> _PartitionHistory:
-        found = self._partitions.get(partition)
-        if found is None:
-            found = self._partitions[partition] = _PartitionHistory()
-        return found
+        return self._partitions[partition]
 
     # Told by operators
 

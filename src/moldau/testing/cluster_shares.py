@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Final, NamedTuple
@@ -402,8 +402,9 @@ class _ShareLogs:
                 continue
             shard = machine.broker.services.share_coordinator._leads.find(place.partition)
             logged = ShareStates()
-            for record in _records(read_log(machine.files, DATA_FOLDER, place)):
-                logged.apply(record)
+            for batch in read_log(machine.files, DATA_FOLDER, place):
+                for record in _records_in(batch):
+                    logged.apply(record)
             for key in sorted({*logged, *(() if shard is None else shard.keys)}):
                 known = None if shard is None else shard._machine.find(key)
                 if known != logged.find(key):
@@ -454,7 +455,7 @@ def find_missing(
     for batch in batches:
         if name not in batch.content:
             continue
-        for record in _records((batch,)):
+        for record in _records_in(batch):
             if record.key == key and record.value is not None:
                 missing -= _said_by(record.value, missing, allowed)
         if not missing:
@@ -470,11 +471,6 @@ def _said_by(
         if state in allowed:
             said.update(offset for offset in offsets if first <= offset <= last)
     return said
-
-
-def _records(batches: Sequence[StoredBatch]) -> Iterator[ShareStateRecord]:
-    for batch in batches:
-        yield from _records_in(batch)
 
 
 @lru_cache(maxsize=4096)

@@ -110,10 +110,7 @@ class ManualClock:
         return self._elapsed_ns / _NANOSECONDS
 
     async def sleep(self, seconds: float) -> None:
-        if seconds > 0:
-            await _sleep_on(self, seconds)
-        else:
-            await asyncio.sleep(0)
+        await (sleep_on(self, seconds) if seconds > 0 else asyncio.sleep(0))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         if seconds <= 0:
@@ -246,7 +243,7 @@ class PausableClock:
         return self._base.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        await _sleep_on(self, seconds)
+        await sleep_on(self, seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = _HeldTimer(self, callback)
@@ -292,7 +289,8 @@ class _HeldTimer:
             callback()
 
 
-async def _sleep_on(clock: Clock, seconds: float) -> None:
+async def sleep_on(clock: Clock, seconds: float) -> None:
+    """Wait for a timer of this clock."""
     woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     timer = clock.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
     try:

@@ -45,24 +45,6 @@ class _Delay(NamedTuple):
     jitter_seconds: float
 
 
-class _Route:
-    """From one host to another, as `MemoryNetwork` has it at the moment."""
-
-    def __init__(self, network: MemoryNetwork, source: str, target: str) -> None:
-        self._network = network
-        self._source = source
-        self._target = target
-
-    def is_cut(self) -> bool:
-        return self._network.is_cut(self._source, self._target)
-
-    def draw_delay(self) -> float:
-        return self._network.draw_delay(self._source, self._target)
-
-    def draws_a_drop(self) -> bool:
-        return self._network.draws_a_drop()
-
-
 class _Wire:
     """One connection: its pipes and ends, and the names of its hosts."""
 
@@ -412,7 +394,7 @@ class MemoryNetwork:
         for wire in tuple(self._wires):
             wire.lose_host(name)
 
-    # For its hosts and routes
+    # For its hosts and pipes
 
     def is_cut(self, source: str, target: str) -> bool:
         if source == target or not (self._cut or self._isolated):
@@ -431,7 +413,9 @@ class MemoryNetwork:
 
     def make_pipe(self, source: MemoryHost, target: MemoryHost) -> Pipe:
         return Pipe(
-            _Route(self, source.name, target.name),
+            self,
+            source.name,
+            target.name,
             reader_clock=target.clock,
             writer_clock=source.clock,
             window_bytes=self._window_bytes,

@@ -24,12 +24,12 @@ class Signal(Enum):
     END = auto()  # the writer has closed
 
 
-class Route(Protocol):
-    """The way between two hosts, as it is at the moment."""
+class Links(Protocol):
+    """The ways between hosts, as they are at the moment: `MemoryNetwork`."""
 
-    def is_cut(self) -> bool: ...
+    def is_cut(self, source: str, target: str) -> bool: ...
 
-    def draw_delay(self) -> float:
+    def draw_delay(self, source: str, target: str) -> float:
         """Seconds until what is sent now arrives."""
         ...
 
@@ -50,7 +50,14 @@ class Pipe:
     """Bytes and signals from a writer to a reader."""
 
     def __init__(
-        self, route: Route, *, reader_clock: Clock, writer_clock: Clock, window_bytes: int
+        self,
+        links: Links,
+        source: str,
+        target: str,
+        *,
+        reader_clock: Clock,
+        writer_clock: Clock,
+        window_bytes: int,
     ) -> None:
         self.on_bytes: Callable[[], None] = _nobody  # for the reader: `arrived` has grown
         self.on_signal: Callable[[Signal], None] = _nobody_hears  # for the reader
@@ -60,7 +67,8 @@ class Pipe:
         self.arrived = bytearray()  # not yet taken by the reader
         self.has_ended = False  # END has arrived; everything before it is in `arrived`
         self.is_shut = False  # the reader is gone: what arrives is thrown away
-        self._route = route
+        self._links = links
+        self._way = (source, target)
         self._reader_clock = reader_clock
         self._writer_clock = writer_clock
         self._window_bytes = window_bytes
@@ -96,7 +104,7 @@ class Pipe:
     def _dispatch(self, piece: bytes | Signal) -> None:
         self._underway.append(piece)
         now = self._reader_clock.monotonic()
-        self._last_due = max(self._last_due, now + self._route.draw_delay())
+        self._last_due = max(self._last_due, now + self._links.draw_delay(*self._way))
         self._reader_clock.call_later(self._last_due - now, self._arrive)
 
     # The way
@@ -105,13 +113,13 @@ class Pipe:
         """The time of one piece has come: the oldest one arrives."""
         if not self._underway:
             return
-        if self._route.is_cut():
+        if self._links.is_cut(*self._way):
             self._held += 1
             return
         piece = self._underway.popleft()
         if self.is_shut:
             return
-        if self._route.draws_a_drop():
+        if self._links.draws_a_drop():
             self.on_drop()
         elif isinstance(piece, Signal):
             self.has_ended = self.has_ended or piece is Signal.END

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from moldau.clock import Timer
+from moldau.testing.manual_clock import sleep_on
 
 
 class _MovingTimer:
@@ -56,15 +57,7 @@ class MovingClock:
         return time.monotonic() + self._pushed_seconds
 
     async def sleep(self, seconds: float) -> None:
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        woken: asyncio.Future[None] = self._loop.create_future()
-        timer = self.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
-        try:
-            await woken
-        finally:
-            timer.cancel()
+        await (sleep_on(self, seconds) if seconds > 0 else asyncio.sleep(0))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = _MovingTimer(self, self.monotonic() + seconds, callback)

@@ -11,16 +11,13 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from moldau.clock import Clock
+from moldau.testing.memory_pipe import Links
 
 M = TypeVar("M")
 
 
-class StoreLinks(Protocol):
-    """The ways between hosts, as they are at the moment: `MemoryNetwork`."""
-
-    def is_cut(self, source: str, target: str) -> bool: ...
-
-    def draw_delay(self, source: str, target: str) -> float: ...
+class StoreLinks(Links, Protocol):
+    """The ways between hosts, and when they are open again: `MemoryNetwork`."""
 
     def when_healed(self, callback: Callable[[], None]) -> None: ...
 

@@ -31,8 +31,11 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, Final, TypeVar
 
 from moldau.clock import Timer
+from moldau.testing.manual_clock import sleep_on
 
 T = TypeVar("T")
+_Callback = Callable[..., object]
+_Context = contextvars.Context | None
 
 _MOST_STEPS_AT_ONE_TIME: Final = 100_000
 
@@ -61,16 +64,14 @@ class _Handle:
     __slots__ = ("_arguments", "_callback", "_context", "_loop", "is_cancelled", "process")
 
     def __init__(
-        self,
-        callback: Callable[..., object],
-        arguments: tuple[object, ...],
-        loop: VirtualLoop,
-        context: contextvars.Context,
+        self, callback: _Callback, args: tuple[object, ...], loop: VirtualLoop, context: _Context
     ) -> None:
+        if context is None:
+            context = contextvars.copy_context()
         self.is_cancelled = False
         self.process = context.get(_process)
         self._callback = callback
-        self._arguments = arguments
+        self._arguments = args
         self._loop = loop
         self._context = context
 
@@ -248,46 +249,25 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self.now
 
     def call_soon(  # type: ignore[override]  # asyncio only cancels what it is given
-        self,
-        callback: Callable[..., object],
-        *args: object,
-        context: contextvars.Context | None = None,
+        self, callback: _Callback, *args: object, context: _Context = None
     ) -> _Handle:
-        handle = _Handle(
-            callback, args, self, contextvars.copy_context() if context is None else context
-        )
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
     def call_later(  # type: ignore[override]
-        self,
-        delay: float,
-        callback: Callable[..., object],
-        *args: object,
-        context: contextvars.Context | None = None,
+        self, delay: float, callback: _Callback, *args: object, context: _Context = None
     ) -> _Handle:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
-        self,
-        when: float,
-        callback: Callable[..., object],
-        *args: object,
-        context: contextvars.Context | None = None,
+        self, when: float, callback: _Callback, *args: object, context: _Context = None
     ) -> _Handle:
-        handle = _Handle(
-            callback, args, self, contextvars.copy_context() if context is None else context
-        )
+        handle = _Handle(callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._armed), handle))
         return handle
-
-    def call_soon_threadsafe(  # type: ignore[override]
-        self,
-        callback: Callable[..., object],
-        *args: object,
-        context: contextvars.Context | None = None,
-    ) -> _Handle:
-        return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: None, func: Callable[[], T]
@@ -355,15 +335,7 @@ class ProcessClock:
         return self._monotonic_start + self._loop.now * self._rate
 
     async def sleep(self, seconds: float) -> None:
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        woken = self._loop.create_future()
-        timer = self.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
-        try:
-            await woken
-        finally:
-            timer.cancel()
+        await (sleep_on(self, seconds) if seconds > 0 else asyncio.sleep(0))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         context = self._process.context

@@ -1,9 +1,9 @@
 """How handlers ask whether a client may do what it asks for.
 
-Every handler asks before it looks (ACL-2). `may_…` answers, `require_…` raises the error whose code
-Kafka gives. Without an authorizer both
-cost one look at an attribute. What is refused goes to the audit log, except where a list is only
-made shorter by what its reader may not see.
+Every handler asks before it looks (ACL-2), so that a user without a right gets an error and nothing
+else (ACL-4). `may_…` answers, `require_…` raises the error whose code Kafka gives. Without an
+authorizer both cost one look at an attribute. What is refused goes to the audit log, except where a
+list is only made shorter by what its reader may not see.
 """
 
 from __future__ import annotations

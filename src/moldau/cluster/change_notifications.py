@@ -47,7 +47,7 @@ _NOTHING_READ: Final = -1
 
 
 async def catch_up(coordination: Coordination) -> None:
-    """What this session reads afterwards shows every change that was confirmed before.
+    """What this session reads afterwards shows all that was confirmed before (META-5).
 
     A server of ZooKeeper may answer a read from an older state. A transaction has a place in the
     order of all writes, and the reads of the session follow it.

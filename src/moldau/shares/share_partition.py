@@ -499,7 +499,8 @@ class _Window(NamedTuple):
     read_committed: bool
 
     def batches(self) -> Iterator[LogBatch]:
-        """Batch by batch, as far as somebody looks: headers are read, records are not."""
+        """Batch by batch, as far as somebody looks: headers are read, records are not. A group that
+        reads committed records gets none of an aborted transaction (SHR-12)."""
         file, start, length = self.records
         log = self.partition.log
         for position, header in walk_batches(file, start, start + length):

@@ -94,7 +94,7 @@ class TransactionMetadata:
 
     @property
     def may_time_out(self) -> bool:
-        """A transaction of two phases never does."""
+        """A transaction of two phases never does (TXN-6)."""
         return self.state is TransactionState.ONGOING and not self.has_two_phases
 
     def has_expired(self, expiration_ms: int, now_ms: int) -> bool:

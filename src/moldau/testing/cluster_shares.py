@@ -353,7 +353,7 @@ class _ShareLogs:
         if found is None:
             return
         states, end_offset = ShareStates(), 0
-        for record in _records(found.log):
+        for record in (one for batch in found.log for one in _records_in(batch)):
             states.apply(record)
             if record.key == found.key:
                 end_offset = record.offset + 1

@@ -25,7 +25,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
-from moldau.cli.secure.folder import SecureFolder
+from moldau.cli.secure import SecureFolder
 from support.broker_process import NOTHING, BrokerProcess, broker_process
 from support.confluent_client import admin_client
 from support.topics import fresh_name

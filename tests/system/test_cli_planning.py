@@ -12,7 +12,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.cli.bench.loads import Load, bench_topic, measure_latency, measure_produce
+from moldau.cli.bench_run import Load, bench_topic, measure_latency, measure_produce
 from moldau.testing.running_broker import RunningBroker, broker
 from support.command_line import Cli
 from support.waiting import PATIENCE_SECONDS, eventually

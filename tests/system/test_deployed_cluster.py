@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from moldau.cli.secure.folder import SecureFolder
+from moldau.cli.secure import SecureFolder
 from support.broker_process import BrokerProcess, broker_process, moldau_command
 from support.network_namespaces import network_namespaces
 from support.pages import ROOT

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 import moldau
-from moldau.cli.secure.folder import SecureFolder
+from moldau.cli.secure import SecureFolder
 from moldau.client.admin_values import NewTopic
 from moldau.config.properties import parse_properties
 from support import confluent_client

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from moldau.cli.main import build
-from moldau.cli.start_settings import gather_settings
+from moldau.cli.start_run import gather_settings
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.static import Static, load_properties, load_settings
 from moldau.config.unknown import find_unknown

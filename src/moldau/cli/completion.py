@@ -6,14 +6,13 @@ person who presses Tab does not want to read errors.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import typer
 import typer.core
-
-from moldau.cli.known_names import ask_for_groups, ask_for_topics
 
 Names = Callable[[str], Iterable[str]]
 """Of the brokers to ask, or of the schema registry."""
@@ -30,16 +29,16 @@ def attach(command: typer.core.TyperCommand | typer.core.TyperGroup, path: str) 
 
 
 def _names_for(name: str, metavar: str, path: str) -> Names | None:
-    if name == "profile" or (".cli.profile." in path and metavar.startswith("NAME")):
+    if name == "profile" or (".cli.profile:" in path and metavar.startswith("NAME")):
         return _profile_names
     if metavar.strip("[").startswith("SUBJECT"):
         return _subject_names
-    if ".topics.create" in path or path.endswith("profile.create:create"):
+    if path.endswith((".topics:create", ".profile:create")):
         return None
     if (
         metavar.startswith("TOPIC")
         or name == "topic"
-        or (".cli.topics." in path and name == "names")
+        or (".cli.topics:" in path and name == "names")
     ):
         return ask_for_topics
     if metavar.startswith("GROUP") or name in ("group", "queue"):
@@ -70,3 +69,32 @@ def _profile_names(bootstrap: str) -> Iterable[str]:
     from moldau.cli.profiles import list_profiles
 
     return [one.name for one in list_profiles()]
+
+
+# Names of topics and groups that a cluster has: for a shell that completes a word, and for people
+# who misspelt one.
+#
+# The cluster is asked for a second at most: whoever presses Tab, or has just read an error, does
+# not want to wait for another.
+
+
+_SECONDS = 1.0
+
+
+def ask_for_topics(bootstrap: str) -> Iterable[str]:
+    return _ask(bootstrap, lambda admin: admin.list_topics())
+
+
+def ask_for_groups(bootstrap: str) -> Iterable[str]:
+    return _ask(bootstrap, lambda admin: admin.list_groups())
+
+
+def _ask(bootstrap: str, work: Callable[..., Awaitable[Iterable[str]]]) -> Iterable[str]:
+    from moldau.cli.session import command_settings
+    from moldau.client.admin import AsyncAdmin
+
+    async def ask() -> Iterable[str]:
+        async with asyncio.timeout(_SECONDS), AsyncAdmin(bootstrap, command_settings()) as admin:
+            return list(await work(admin))
+
+    return asyncio.run(ask())

@@ -116,7 +116,7 @@ def _take_profile(context: typer.Context, parameter: object, value: str | None) 
 
 def _may_be_in_use() -> bool:
     """Most people have no profiles: those do not pay for reading any."""
-    from moldau.cli.profile_folder import in_use_file
+    from moldau.cli.profiles import in_use_file
 
     return in_use_file().exists()
 

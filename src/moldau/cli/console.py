@@ -120,8 +120,8 @@ def console(
     import logging
 
     from moldau.cli.connection_options import client_options
-    from moldau.cli.console_extra import is_installed, missing_text
-    from moldau.cli.console_metrics import metrics_pages
+    from moldau.cli.console_process import is_installed, missing_text
+    from moldau.cli.console_sources import metrics_pages
     from moldau.cli.output import note
     from moldau.client.rules.addresses import parse_bootstrap
     from moldau.console.rules.logins import asks_for_password
@@ -136,7 +136,7 @@ def console(
     parse_bootstrap(bootstrap)  # what is no address is told at once; a cluster may come later
     statuses: PipelineStatuses | None = None
     if pipeline:
-        from moldau.cli.console_pipelines import pipeline_statuses
+        from moldau.cli.console_sources import pipeline_statuses
 
         statuses = pipeline_statuses(pipeline, bootstrap)
     options = _read_options() if options_from_parent else client_options()

@@ -164,8 +164,8 @@ def consume(
     import asyncio
 
     from moldau.cli.consume_run import Consumption, consume_records
-    from moldau.cli.consume_start import choose_start
-    from moldau.cli.log_lines import warnings_shown
+    from moldau.cli.offset_target import choose_start
+    from moldau.cli.reporting import warnings_shown
     from moldau.cli.session import made_for_millions
 
     if release and queue is None:
@@ -362,8 +362,8 @@ def _consume_queue(
 ) -> None:
     import asyncio
 
-    from moldau.cli.consume_queue import QueueConsumption, consume_queue
-    from moldau.cli.log_lines import warnings_shown
+    from moldau.cli.consume_run import QueueConsumption, consume_queue
+    from moldau.cli.reporting import warnings_shown
 
     consumption = QueueConsumption(
         topic=topic,

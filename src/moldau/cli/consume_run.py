@@ -8,27 +8,40 @@ end comes. Records that could not be printed are left for the next one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
+import select
+import stat
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from moldau.cli.connection_options import security_options
-from moldau.cli.consume_start import go_to_start
-from moldau.cli.output import note
-from moldau.cli.progress import Progress
-from moldau.cli.record_format import NULL, Formatter
-from moldau.cli.record_output import RecordOutput
+from moldau.cli.offset_target import go_to_start
+from moldau.cli.output import Progress, note
+from moldau.cli.record_format import NULL, Formatter, show_json
 from moldau.cli.session import CLIENT_ID, command_settings
+from moldau.client.admin import AsyncAdmin
 from moldau.client.consumer import AsyncConsumer
+from moldau.client.queue import AsyncQueue
+from moldau.client.queue_jobs import AsyncJob
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.offset_targets import AtBeginning, BeforeEnd, Start
-from moldau.errors import OffsetOutOfRangeError, UnknownTopicError
+from moldau.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.batch_reader import payload_of
 from moldau.records.codec import join_values
+
+if TYPE_CHECKING:
+    from moldau.cli.record_decoding import RecordDecoding
+
 
 _POLL_SECONDS = 1.0
 _POLL_RECORDS = 5000
@@ -121,8 +134,6 @@ async def _find_ends(consumer: AsyncConsumer, partitions: Collection[TopicPartit
 
 
 async def _find_topics(bootstrap: str, pattern: str) -> tuple[str, ...]:
-    from moldau.client.admin import AsyncAdmin
-
     async with AsyncAdmin(bootstrap, command_settings()) as admin:
         there = await admin.list_topics()
     found = tuple(
@@ -294,3 +305,224 @@ class ValuePrinting(Printing):
         for one in self._consumer.assignment - self._consumer.paused:
             if await self._consumer.position(one) >= self._end_of(one):
                 self._consumer.pause(one)
+
+
+# Takes and prints for `moldau consume --queue` until one of its reasons to stop comes true.
+#
+# A record is accepted when it is printed, and the command ends when the broker knows that. What was
+# taken and could not be printed is released, and so is everything with `--release`: at the end, or
+# it would come again at once.
+
+
+_TAKE_RECORDS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConsumption:
+    """What to print of which share group's records."""
+
+    topic: str
+    group_id: str
+    formatter: Formatter
+    as_json: bool  # with the delivery count, which other formats have no place for
+    max_records: int | None = None
+    idle_seconds: float | None = None
+    releases: bool = False
+    decoding: RecordDecoding | None = None  # then it is the formatter; asks others: not on the loop
+
+
+async def consume_queue(bootstrap: str, consumption: QueueConsumption) -> None:
+    """Print until it is time to stop; then tell the broker all, and leave the group."""
+    async with AsyncAdmin(bootstrap, command_settings()) as admin:
+        found = (await admin.describe_topics([consumption.topic]))[consumption.topic]
+        if isinstance(found, KafkaError):
+            raise found
+    async with AsyncQueue(
+        bootstrap,
+        group=consumption.group_id,
+        topic=consumption.topic,
+        client_id=CLIENT_ID,
+        max_poll_records=min(consumption.max_records or _TAKE_RECORDS, _TAKE_RECORDS),
+        **security_options(),  # type: ignore[arg-type]  # any option's value
+    ) as queue:
+        if sys.stderr.isatty():
+            note(f"taking records of {consumption.topic} for share group {consumption.group_id}")
+        await _Taking(queue, consumption).run()
+
+
+class _Taking:
+    def __init__(self, queue: AsyncQueue, consumption: QueueConsumption) -> None:
+        self._queue = queue
+        self._consumption = consumption
+        self._output = RecordOutput()
+        self._count = self._size_bytes = 0
+        has_end = consumption.max_records is not None
+        self._progress = None if sys.stdout.isatty() else Progress(has_end=has_end)
+
+    async def run(self) -> None:
+        try:
+            async with self._output.while_it_is_read():
+                await self._take_all()
+        finally:
+            if self._progress is not None:
+                self._progress.clear()
+
+    async def _take_all(self) -> None:
+        """With `--release` jobs are left to the end of the queue, which releases them."""
+        consumption = self._consumption
+        while consumption.max_records is None or self._count < consumption.max_records:
+            limit = _TAKE_RECORDS
+            if consumption.max_records is not None:
+                limit = min(limit, consumption.max_records - self._count)
+            jobs = await self._queue.take_batch(limit, consumption.idle_seconds)
+            if not jobs:
+                self._explain_nothing()
+                return
+            jobs.keep()  # whoever reads what is printed may take their time
+            await self._print(jobs)
+            if not consumption.releases:
+                for job in jobs:
+                    await job.accept()
+
+    def _explain_nothing(self) -> None:
+        """A new share group begins at the end of its topic, which looks like an empty topic."""
+        if self._count == 0 and self._consumption.idle_seconds is not None:
+            group = self._consumption.group_id
+            note(
+                f"nothing came for share group {group} within {self._consumption.idle_seconds:g} s "
+                "(joining counts, too); a new group takes what is there already after `moldau "
+                f"configs alter --group {group} --set share.auto.offset.reset=earliest`"
+            )
+
+    async def _print(self, jobs: Sequence[AsyncJob]) -> None:
+        if self._consumption.decoding is None:
+            text = self._format(jobs)
+        else:
+            text = await asyncio.to_thread(self._format, jobs)
+        await self._output.write(text)
+        self._count += len(jobs)
+        self._size_bytes += len(text)
+        if self._progress is not None:
+            self._progress.show(self._count, self._size_bytes)
+
+    def _format(self, jobs: Sequence[AsyncJob]) -> bytes:
+        if not self._consumption.as_json:
+            return self._consumption.formatter([job.record for job in jobs])
+        decoding = self._consumption.decoding
+        show = show_json if decoding is None else decoding.show_json
+        return b"".join([show(job.record, delivery_count=job.delivery_count) for job in jobs])
+
+
+_LAST_SECONDS = 1.0
+"""How long a command that is to end waits for whoever reads what it prints."""
+
+
+class RecordOutput:
+    """stdout. A pipe or a terminal may keep a writer waiting, so that a thread writes to those: the
+    consumer goes on meanwhile, as a member of its group, and hears of Ctrl-C.
+
+    The thread is a daemon, and uses the descriptor alone: a command can end while it waits.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = _find_descriptor_that_waits()
+        self._pieces: SimpleQueue[tuple[bytes, Future[None]]] = SimpleQueue()
+        if self._descriptor is not None:
+            writer = threading.Thread(
+                target=self._write_pieces, args=(self._descriptor,), name="stdout", daemon=True
+            )
+            writer.start()
+
+    async def write(self, data: bytes) -> None:
+        """Over when all is written."""
+        if self._descriptor is None:
+            out = sys.stdout.buffer
+            out.write(data)
+            out.flush()
+        else:
+            written: Future[None] = Future()
+            self._pieces.put((data, written))
+            try:
+                await asyncio.wrap_future(written)
+            except asyncio.CancelledError:
+                await self._finish_soon(written)
+
+    async def _finish_soon(self, written: Future[None]) -> None:
+        """The command is to end. What is printed by now, or in a moment, counts as printed: the
+        next one to wait is cancelled then."""
+        late = asyncio.wrap_future(written)
+        late.add_done_callback(_ignore_failure)
+        await asyncio.wait([late], timeout=_LAST_SECONDS)
+        if not late.done() or late.cancelled() or late.exception() is not None:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+            task.cancel()
+
+    @contextlib.asynccontextmanager
+    async def while_it_is_read(self) -> AsyncIterator[None]:
+        """What is done within ends with BrokenPipeError when the reader of a pipe has gone, though
+        there is nothing to write that would tell: `head -1` has enough after the first record."""
+        task = asyncio.current_task()
+        if self._descriptor is None or os.isatty(self._descriptor) or task is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        is_over = has_gone = False
+
+        def end() -> None:
+            nonlocal has_gone
+            if not is_over:
+                has_gone = True
+                task.cancel()
+
+        def watch(descriptor: int) -> None:
+            poll = select.poll()
+            poll.register(descriptor, 0)  # errors are told in any case
+            if any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll()):
+                with contextlib.suppress(RuntimeError):  # the command has ended meanwhile
+                    loop.call_soon_threadsafe(end)
+
+        threading.Thread(target=watch, args=(self._descriptor,), daemon=True).start()
+        try:
+            yield
+            if has_gone:
+                await asyncio.sleep(0)  # what was cancelled hears of it here, at the latest
+        except asyncio.CancelledError:
+            if has_gone and not task.uncancel():
+                raise BrokenPipeError from None
+            raise
+        finally:
+            is_over = True
+
+    def _write_pieces(self, descriptor: int) -> None:
+        while True:
+            data, written = self._pieces.get()
+            if not written.set_running_or_notify_cancel():
+                continue
+            left = memoryview(data)
+            try:
+                while left:
+                    left = left[os.write(descriptor, left) :]
+            except OSError as error:  # the reader has gone
+                written.set_exception(error)
+            else:
+                written.set_result(None)
+
+
+def _ignore_failure(written: asyncio.Future[None]) -> None:
+    """Nobody waits for it any more."""
+    if not written.cancelled():
+        written.exception()
+
+
+def _find_descriptor_that_waits() -> int | None:
+    """That of stdout, unless it is a file, or nothing of the system's."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return None
+    mode = os.fstat(descriptor).st_mode
+    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+    return descriptor if waits else None

@@ -2,102 +2,230 @@
 
 Failures that a person can mend are one message on stderr that says how; anything else is a bug and
 shows its traceback. Most starts of a broker come by `plain_start` instead.
+
+Commands are imported when they are run: `moldau start` should not pay for the others. A command is
+one function with Typer's annotations. Its module imports at the top only what its signature needs;
+what it works with (the client, Rich, kio) is imported in its body.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Annotated, TypeVar
 
 import typer
+import typer.core
 import typer.main
 
-from moldau.cli.connection_options import make_profile_option
+from moldau.cli.connection_options import make_command_config_option, make_profile_option
 from moldau.cli.exit_codes import FAILURE, INTERRUPTED, WRONG_USAGE, run_to_the_end
-from moldau.cli.lazy import CONTEXT_SETTINGS, Command, LazyCommands, LazyGroup
 from moldau.cli.reporting import make_options, reporting, say_failure
+
+CONTEXT_SETTINGS: dict[str, list[str]] = {"help_option_names": ["-h", "--help"]}
+
+Runnable = typer.core.TyperCommand | typer.core.TyperGroup
+Function = TypeVar("Function", bound=Callable[..., object])
+Resolved = tuple[str | None, Runnable | None, list[str]]
+Wrap = Callable[[Callable[..., object]], Callable[..., object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Names a function as `module:function`."""
+
+    path: str
+
+    def load(self, name: str, wrap: Wrap) -> Runnable:
+        module, _, function = self.path.partition(":")
+        # Help is plain text: Typer would import Rich for it.
+        app = typer.Typer(rich_markup_mode=None, add_completion=False)
+        app.command(name, cls=_Command, context_settings=CONTEXT_SETTINGS)(
+            wrap(getattr(import_module(module), function))
+        )
+        command = typer.main.get_command(app)
+        command.name = name
+        command.short_help = _first_sentence(command.help or "")
+        is_of_registry = ".cli.schemas:" in self.path
+        if is_of_registry or any(one.name == "bootstrap" for one in command.params):
+            command.params += [make_command_config_option(), make_profile_option()]
+        command.params += make_options()
+        if "_MOLDAU_COMPLETE" in os.environ:
+            from moldau.cli.completion import attach
+
+            attach(command, self.path)  # type: ignore[arg-type]  # Typer's annotation, as below
+        return command  # type: ignore[return-value]  # Typer's annotation names its private base
+
+
+@dataclass(frozen=True, slots=True)
+class LazyGroup:
+    """Commands under one word."""
+
+    help: str
+    commands: Mapping[str, Command | LazyGroup] = field(default_factory=dict)
+
+    def load(self, name: str, wrap: Wrap) -> Runnable:
+        return _Group(
+            name=name,
+            help=self.help,
+            short_help=self.help,
+            commands=LazyCommands(self.commands, wrap),  # type: ignore[arg-type]  # any mapping does
+            rich_markup_mode=None,
+            no_args_is_help=True,
+            context_settings=CONTEXT_SETTINGS,
+        )
+
+
+_OPTIONS_OF_OTHERS = {"--port": "--listen", "--host": "--listen"}
+"""What other servers call it, and nothing here is spelled like it."""
+
+
+class _Command(typer.core.TyperCommand):
+    """Says what was probably meant by an option that other tools have."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            given = getattr(error, "option_name", None)
+            ours = _OPTIONS_OF_OTHERS.get(str(given))
+            for one in self.params:
+                if ours in one.opts:
+                    error.possibilities = [f"{ours} {one.metavar}"]  # type: ignore[attr-defined]
+                elif given == "--topic" and one.param_type_name == "argument":
+                    error.message += f"; {one.human_readable_name} stands alone, without an option"
+                    error.possibilities = None  # type: ignore[attr-defined]
+            raise
+
+
+class _Group(typer.core.TyperGroup):
+    """Says which words there are, where none is like the one that was given."""
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Resolved:  # type: ignore[override]
+        try:
+            return super().resolve_command(ctx, args)  # type: ignore[return-value]  # as above
+        except typer.TyperException as error:
+            if "Did you mean" not in error.message:
+                error.message += f" There are {', '.join(self.commands)}."
+            raise
+
+
+def _first_sentence(text: str) -> str:
+    """How a list of commands shows one: whole, where Typer would cut it to the width of a line."""
+    words = " ".join(text.partition("\n\n")[0].split())
+    sentence, stop, _ = words.partition(". ")
+    return sentence + stop.strip()
+
+
+class LazyCommands(MutableMapping[str, Runnable]):
+    """What Typer takes for a dictionary of commands; looking one up imports it."""
+
+    def __init__(self, declared: Mapping[str, Command | LazyGroup], wrap: Wrap) -> None:
+        self._declared = declared
+        self._wrap = wrap
+        self._loaded: dict[str, Runnable] = {}
+
+    def __getitem__(self, name: str) -> Runnable:
+        if name not in self._loaded:
+            self._loaded[name] = self._declared[name].load(name, self._wrap)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Runnable) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
 
 COMMANDS: dict[str, Command | LazyGroup] = {
     "start": Command("moldau.cli.start:start"),
     "zookeeper": LazyGroup(
         "Run real ZooKeeper servers on this machine.",
         {
-            "start": Command("moldau.cli.zookeeper.start:start"),
-            "status": Command("moldau.cli.zookeeper.status:status"),
+            "start": Command("moldau.cli.zookeeper:start"),
+            "status": Command("moldau.cli.zookeeper:status"),
         },
     ),
     "cluster": LazyGroup(
         "See how any cluster is; run several brokers on this machine.",
         {
-            "info": Command("moldau.cli.cluster.info:info"),
-            "health": Command("moldau.cli.cluster.health:health"),
-            "start": Command("moldau.cli.cluster.start:start"),
-            "status": Command("moldau.cli.cluster.status:status"),
-            "stop": Command("moldau.cli.cluster.stop:stop"),
+            "info": Command("moldau.cli.cluster:info"),
+            "health": Command("moldau.cli.cluster:health"),
+            "start": Command("moldau.cli.cluster:start"),
+            "status": Command("moldau.cli.cluster:status"),
+            "stop": Command("moldau.cli.cluster:stop"),
         },
     ),
     "topics": LazyGroup(
         "Create, list, describe, alter, trim, delete and branch topics.",
         {
-            "create": Command("moldau.cli.topics.create:create"),
-            "list": Command("moldau.cli.topics.list:list_topics"),
-            "describe": Command("moldau.cli.topics.describe:describe"),
-            "alter": Command("moldau.cli.topics.alter:alter"),
-            "trim": Command("moldau.cli.topics.trim:trim"),
-            "delete": Command("moldau.cli.topics.delete:delete"),
-            "branch": Command("moldau.cli.topics.branch:branch"),
+            "create": Command("moldau.cli.topics:create"),
+            "list": Command("moldau.cli.topics:list_topics"),
+            "describe": Command("moldau.cli.topics:describe"),
+            "alter": Command("moldau.cli.topics:alter"),
+            "trim": Command("moldau.cli.topics:trim"),
+            "delete": Command("moldau.cli.topics:delete"),
+            "branch": Command("moldau.cli.topics:branch"),
         },
     ),
     "configs": LazyGroup(
         "Describe and alter the settings of topics and brokers.",
         {
-            "describe": Command("moldau.cli.configs.describe:describe"),
-            "alter": Command("moldau.cli.configs.alter:alter"),
+            "describe": Command("moldau.cli.configs:describe"),
+            "alter": Command("moldau.cli.configs:alter"),
         },
     ),
     "quotas": LazyGroup(
         "Describe, set and remove quotas of users, client ids and addresses.",
         {
-            "describe": Command("moldau.cli.quotas.describe:describe"),
-            "set": Command("moldau.cli.quotas.set:set_quotas"),
-            "remove": Command("moldau.cli.quotas.remove:remove"),
+            "describe": Command("moldau.cli.quotas:describe"),
+            "set": Command("moldau.cli.quotas:set_quotas"),
+            "remove": Command("moldau.cli.quotas:remove"),
         },
     ),
     "groups": LazyGroup(
         "List, describe, reset and delete consumer groups.",
         {
-            "list": Command("moldau.cli.groups.list:list_groups"),
-            "describe": Command("moldau.cli.groups.describe:describe"),
-            "reset-offsets": Command("moldau.cli.groups.reset_offsets:reset_offsets"),
-            "delete": Command("moldau.cli.groups.delete:delete"),
+            "list": Command("moldau.cli.groups:list_groups"),
+            "describe": Command("moldau.cli.groups:describe"),
+            "reset-offsets": Command("moldau.cli.groups:reset_offsets"),
+            "delete": Command("moldau.cli.groups:delete"),
         },
     ),
     "transactions": LazyGroup(
         "List, describe and abort transactions, and find those that hang.",
         {
-            "list": Command("moldau.cli.transactions.list:list_transactions"),
-            "describe": Command("moldau.cli.transactions.describe:describe"),
-            "find-hanging": Command("moldau.cli.transactions.find_hanging:find_hanging"),
-            "abort": Command("moldau.cli.transactions.abort:abort"),
+            "list": Command("moldau.cli.transactions:list_transactions"),
+            "describe": Command("moldau.cli.transactions:describe"),
+            "find-hanging": Command("moldau.cli.transactions:find_hanging"),
+            "abort": Command("moldau.cli.transactions:abort"),
         },
     ),
     "acls": LazyGroup(
         "List, add and remove who may do what.",
         {
-            "list": Command("moldau.cli.acls.list:list_acls"),
-            "add": Command("moldau.cli.acls.add:add"),
-            "remove": Command("moldau.cli.acls.remove:remove"),
+            "list": Command("moldau.cli.acls:list_acls"),
+            "add": Command("moldau.cli.acls:add"),
+            "remove": Command("moldau.cli.acls:remove"),
         },
     ),
     "reassign": LazyGroup(
         "Move partitions to other brokers, as a plan says.",
         {
-            "plan": Command("moldau.cli.reassign.plan:plan"),
-            "execute": Command("moldau.cli.reassign.execute:execute"),
-            "verify": Command("moldau.cli.reassign.verify:verify"),
-            "cancel": Command("moldau.cli.reassign.cancel:cancel"),
+            "plan": Command("moldau.cli.reassign:plan"),
+            "execute": Command("moldau.cli.reassign:execute"),
+            "verify": Command("moldau.cli.reassign:verify"),
+            "cancel": Command("moldau.cli.reassign:cancel"),
         },
     ),
     "elect": Command("moldau.cli.elect:elect"),
@@ -105,56 +233,56 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "explain": LazyGroup(
         "Say why things are as they are.",
         {
-            "record": Command("moldau.cli.explain.record:record"),
-            "partition": Command("moldau.cli.explain.partition:partition"),
-            "group": Command("moldau.cli.explain.group:group"),
-            "topic": Command("moldau.cli.explain.topic:topic"),
+            "record": Command("moldau.cli.explain:record"),
+            "partition": Command("moldau.cli.explain:partition"),
+            "group": Command("moldau.cli.explain:group"),
+            "topic": Command("moldau.cli.explain:topic"),
         },
     ),
     "console": Command("moldau.cli.console:console"),
     "profile": LazyGroup(
         "Keep addresses and security settings of clusters under names.",
         {
-            "create": Command("moldau.cli.profile.create:create"),
-            "use": Command("moldau.cli.profile.use:use"),
-            "list": Command("moldau.cli.profile.list:list_profiles"),
-            "show": Command("moldau.cli.profile.show:show"),
-            "delete": Command("moldau.cli.profile.delete:delete"),
+            "create": Command("moldau.cli.profile:create"),
+            "use": Command("moldau.cli.profile:use"),
+            "list": Command("moldau.cli.profile:list_profiles"),
+            "show": Command("moldau.cli.profile:show"),
+            "delete": Command("moldau.cli.profile:delete"),
         },
     ),
     "users": LazyGroup(
         "List users, set and delete their passwords (SCRAM).",
         {
-            "list": Command("moldau.cli.users.list:list_users"),
-            "set": Command("moldau.cli.users.set:set_user"),
-            "delete": Command("moldau.cli.users.delete:delete_user"),
+            "list": Command("moldau.cli.users:list_users"),
+            "set": Command("moldau.cli.users:set_user"),
+            "delete": Command("moldau.cli.users:delete_user"),
         },
     ),
     "tokens": LazyGroup(
         "Make, list, renew and end delegation tokens.",
         {
-            "create": Command("moldau.cli.tokens.create:create"),
-            "describe": Command("moldau.cli.tokens.describe:describe"),
-            "renew": Command("moldau.cli.tokens.renew:renew"),
-            "expire": Command("moldau.cli.tokens.expire:expire"),
+            "create": Command("moldau.cli.tokens:create"),
+            "describe": Command("moldau.cli.tokens:describe"),
+            "renew": Command("moldau.cli.tokens:renew"),
+            "expire": Command("moldau.cli.tokens:expire"),
         },
     ),
     "secure": LazyGroup(
         "Make what a secured cluster needs.",
         {
-            "init": Command("moldau.cli.secure.init:init"),
-            "renew": Command("moldau.cli.secure.renew:renew"),
-            "zookeeper": Command("moldau.cli.secure.zookeeper:migrate_zookeeper"),
+            "init": Command("moldau.cli.secure:init"),
+            "renew": Command("moldau.cli.secure:renew"),
+            "zookeeper": Command("moldau.cli.secure:migrate_zookeeper"),
         },
     ),
     "schemas": LazyGroup(
         "List, show, register, check and delete schemas of a schema registry.",
         {
-            "list": Command("moldau.cli.schemas.list:list_schemas"),
-            "show": Command("moldau.cli.schemas.show:show"),
-            "register": Command("moldau.cli.schemas.register:register"),
-            "check": Command("moldau.cli.schemas.check:check"),
-            "delete": Command("moldau.cli.schemas.delete:delete"),
+            "list": Command("moldau.cli.schemas:list_schemas"),
+            "show": Command("moldau.cli.schemas:show"),
+            "register": Command("moldau.cli.schemas:register"),
+            "check": Command("moldau.cli.schemas:check"),
+            "delete": Command("moldau.cli.schemas:delete"),
         },
     ),
     "produce": Command("moldau.cli.produce:produce"),
@@ -162,10 +290,10 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "bench": LazyGroup(
         "Measure any cluster that speaks Kafka's protocol, or two of them side by side.",
         {
-            "produce": Command("moldau.cli.bench.produce:produce"),
-            "consume": Command("moldau.cli.bench.consume:consume"),
-            "latency": Command("moldau.cli.bench.latency:latency"),
-            "requests": Command("moldau.cli.bench.requests:requests"),
+            "produce": Command("moldau.cli.bench:produce"),
+            "consume": Command("moldau.cli.bench:consume"),
+            "latency": Command("moldau.cli.bench:latency"),
+            "requests": Command("moldau.cli.bench:requests"),
         },
     ),
     "plan": Command("moldau.cli.plan:plan"),
@@ -173,16 +301,16 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "log": LazyGroup(
         "Look into the files of logs, and where brokers have them.",
         {
-            "dirs": Command("moldau.cli.log.dirs:dirs"),
-            "dump": Command("moldau.cli.log.dump:dump"),
+            "dirs": Command("moldau.cli.log:dirs"),
+            "dump": Command("moldau.cli.log:dump"),
         },
     ),
     "pipeline": LazyGroup(
         "Run pipelines from topics to topics and lakes, on Spark.",
         {
-            "run": Command("moldau.cli.pipeline.run:run"),
-            "check": Command("moldau.cli.pipeline.check:check"),
-            "status": Command("moldau.cli.pipeline.status:status"),
+            "run": Command("moldau.cli.pipeline:run"),
+            "check": Command("moldau.cli.pipeline:check"),
+            "status": Command("moldau.cli.pipeline:status"),
         },
     ),
 }

@@ -9,10 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from moldau.cli.connection_options import refuse_settings
-from moldau.cli.option_groups import with_option_groups
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from moldau.cli.schema_options import FORMATS
-from moldau.cli.written_schemas import WrittenSchemas
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, with_option_groups
+from moldau.cli.schema_options import FORMATS, WrittenSchemas
 
 _UNSUPPORTED: Final = {
     "interceptor.classes": "Java classes cannot be run; remove it, or use Kafka's own tool",
@@ -187,11 +185,11 @@ def produce(
     lines = LineParser(key_separator, null_marker, key)
     parser: Parser = lines
     if is_json:
-        from moldau.cli.json_lines import JsonLineParser
+        from moldau.cli.line_parser import JsonLineParser
 
         parser = JsonLineParser(headers, key_encode, value_encode)
     elif key_encode or value_encode:
-        from moldau.cli.line_encoding import EncodedLineParser
+        from moldau.cli.line_parser import EncodedLineParser
 
         parser = EncodedLineParser(lines, key_encode, value_encode)
     run_production(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import stat
 import sys
 import time
@@ -16,10 +17,8 @@ from typing import NamedTuple
 
 from moldau.cli.connection_options import security_options
 from moldau.cli.line_parser import Parser
-from moldau.cli.line_source import read_lines
-from moldau.cli.log_lines import warnings_shown
-from moldau.cli.output import note, print_document
-from moldau.cli.progress import Progress
+from moldau.cli.output import Progress, note, print_document
+from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import CLIENT_ID, made_for_millions, with_client
 from moldau.client.blocking_producer import Producer
 from moldau.client.cluster_client import ClusterClient
@@ -28,7 +27,7 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_NONE
 from moldau.config.spelling import suggest
 from moldau.errors import BatchTooLargeError, MoldauError, RecordTooLargeError, UnknownTopicError
-from moldau.records.lines import TextLines
+from moldau.records.lines import LINE_END, TextLines
 from moldau.records.record import Headers
 
 _PROMPT = "> "
@@ -388,3 +387,50 @@ def describe_counts(topic: str, counts: dict[int, int], *, confirmed: bool) -> s
 
 def _count_records(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
+
+
+# Lines of bytes from a file, a pipe or a terminal, as they arrive.
+#
+# Whoever reads is told when nothing more is there at the moment, so that it can send what it has:
+# `tail -f | moldau produce` should not wait for a full batch.
+
+
+_CHUNK_BYTES = 256 * 1024
+_IDLE_SECONDS = 0.01
+
+
+def read_lines(descriptor: int, delimiter: bytes = LINE_END) -> Iterator[TextLines]:
+    """Lines in bunches; an empty bunch says that no more is there now.
+
+    With a delimiter of their own the pieces are exact: a carriage return is part of one.
+    """
+    unfinished: list[bytes] = []  # pieces of a line whose end has not been read
+    while True:
+        if not _has_input(descriptor):
+            yield TextLines(b"", delimiter)
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        if not chunk:
+            break
+        unfinished.append(chunk)
+        if delimiter not in chunk and len(delimiter) == 1:
+            continue
+        text = b"".join(unfinished)
+        rest = _behind_last(delimiter, text)
+        unfinished = [rest]
+        if len(rest) < len(text):
+            yield TextLines(text[: len(text) - len(rest)], delimiter)
+    last = b"".join(unfinished)
+    if last:
+        yield TextLines(last + delimiter, delimiter)
+
+
+def _behind_last(delimiter: bytes, text: bytes) -> bytes:
+    if len(delimiter) == 1:
+        return text[text.rfind(delimiter) + 1 :]
+    return text.split(delimiter)[-1]  # it may overlap itself: from the beginning
+
+
+def _has_input(descriptor: int) -> bool:
+    """Whether a read would return at once; files always have input, if only their end."""
+    readable, _, _ = select.select([descriptor], [], [], _IDLE_SECONDS)
+    return bool(readable)

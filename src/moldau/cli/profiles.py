@@ -18,7 +18,6 @@ from typing import Final
 
 import typer
 
-from moldau.cli.profile_folder import in_use_file, profile_folder
 from moldau.config.client_options import AdminOptions
 from moldau.config.declarations.security import ClientSecurityOptions
 from moldau.config.properties import parse_properties
@@ -289,3 +288,18 @@ def _write_privately(path: Path, text: str) -> None:
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+# Where profiles are kept: in the folder that the system has for a user's settings.
+#
+# ~/.config/moldau/profiles/NAME.properties
+# ~/.config/moldau/profile-in-use
+
+
+def profile_folder() -> Path:
+    return Path(typer.get_app_dir("moldau")) / "profiles"
+
+
+def in_use_file() -> Path:
+    """Holds the name of the profile that counts where none is named."""
+    return Path(typer.get_app_dir("moldau")) / "profile-in-use"

@@ -100,7 +100,7 @@ def _parse_brokers(text: str | None) -> list[int]:
 
 def _show(plan: RebalancePlan, sample_seconds: float, as_json: bool) -> None:
     from moldau.cli.output import Column, print_document, print_table
-    from moldau.cli.reassign.plan_file import to_document
+    from moldau.cli.reassign import to_document
 
     if as_json:
         print_document(

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from moldau.cli.output import note
-from moldau.cli.reassign.progress import read_placement, remove_throttle, set_throttle
+from moldau.cli.reassign_progress import read_placement, remove_throttle, set_throttle
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ListedOffset, OffsetSpec, TopicMetadata
 from moldau.client.rules.partition_traffic import LogReading, bytes_per_second

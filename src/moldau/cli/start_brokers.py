@@ -16,9 +16,9 @@ from moldau.broker.broker_places import (
     plan_places,
 )
 from moldau.broker.supervisor import SupervisedBroker, Supervisor
+from moldau.cli.console_process import ConsoleProcess
 from moldau.cli.output import warn
 from moldau.cli.reporting import reporting
-from moldau.cli.start_console import ConsoleProcess
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.processes import module_command

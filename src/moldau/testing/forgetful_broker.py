@@ -14,8 +14,8 @@ from pathlib import Path
 
 from moldau.broker.run import real_ports, run_broker
 from moldau.broker.server import BrokerServer
-from moldau.cli.log_lines import set_up_logging
-from moldau.cli.start_settings import gather_settings
+from moldau.cli.reporting import set_up_logging
+from moldau.cli.start_run import gather_settings
 from moldau.config.broker_options import BrokerOptions
 from moldau.testing.journaled_files import JournaledFiles
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import typer
 
-from moldau.cli.acls.binding_options import (
+from moldau.cli.acls import (
     binding_document,
+    filter_of,
+    plan_bindings,
     read_operations,
     read_pattern_type,
     read_resources,
 )
-from moldau.cli.acls.plan import filter_of, plan_bindings
 from moldau.model.acls import (
     AclBinding,
     AclEntry,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cli.bench.figures import Figures, middle, parse_rate, percentiles_ms, rate_text
-from moldau.cli.partition_plan import Demand, plan_partitions
+from moldau.cli.bench_run import Figures, middle, parse_rate, percentiles_ms, rate_text
+from moldau.cli.plan import Demand, plan_partitions
 from moldau.errors import ConfigurationError
 
 

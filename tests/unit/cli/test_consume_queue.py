@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from moldau.cli.consume_queue import QueueConsumption, _Taking
+from moldau.cli.consume_run import QueueConsumption, _Taking
 from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
 from moldau.client.rules.consumer_record import ConsumerRecord

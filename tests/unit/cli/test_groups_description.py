@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.cli.groups.description import (
+from moldau.cli.group_description import (
     DescribedPartition,
     GroupView,
     format_partitions,

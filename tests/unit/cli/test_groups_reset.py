@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from moldau.cli.groups.reset_target import (
+from moldau.cli.offset_target import (
     TargetOptions,
     choose_target,
     choose_topics,

@@ -9,7 +9,7 @@ from support.waiting import PATIENCE_SECONDS
 
 _PROGRAM = """
 import logging, threading
-from moldau.cli.pipeline.interruption import run_beside
+from moldau.cli.pipeline_display import run_beside
 from moldau.spark import java_process
 
 stop, ended = threading.Event(), threading.Event()

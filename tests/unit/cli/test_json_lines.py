@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.json_lines import JsonLineParser
-from moldau.cli.line_parser import ParsedLines, ParsedRow
+from moldau.cli.line_parser import JsonLineParser, ParsedLines, ParsedRow
 from moldau.cli.record_format import show_json
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import ConfigurationError

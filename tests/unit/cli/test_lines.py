@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli import line_source
+from moldau.cli import produce_run
 from moldau.cli.line_parser import LineParser, ParsedLines
-from moldau.cli.line_source import read_lines
+from moldau.cli.produce_run import read_lines
 from moldau.errors import ConfigurationError
 
 
@@ -52,12 +52,12 @@ def test_chunks_may_end_anywhere_in_a_line(lines: list[bytes]) -> None:
     content = b"".join(line + b"\n" for line in lines)
     os.write(writer, content)
     os.close(writer)
-    original = line_source._CHUNK_BYTES
-    line_source._CHUNK_BYTES = 3
+    original = produce_run._CHUNK_BYTES
+    produce_run._CHUNK_BYTES = 3
     try:
         found = lines_of(read_lines(reader))
     finally:
-        line_source._CHUNK_BYTES = original
+        produce_run._CHUNK_BYTES = original
         os.close(reader)
     assert found == [line.removesuffix(b"\r") for line in lines]
 

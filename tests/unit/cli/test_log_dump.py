@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.log.segment_dump import show_bytes, show_time
-from moldau.cli.log.segment_walk import (
+from moldau.cli.log_dump import (
     Damage,
     Preallocated,
     WalkedBatch,
     WalkedMessage,
+    show_bytes,
+    show_time,
     walk_segment,
 )
 from moldau.cli.main import run

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.log_lines import LineFormatter, set_up_logging
 from moldau.cli.output import note, warn
-from moldau.cli.reporting import standard_error
+from moldau.cli.reporting import LineFormatter, set_up_logging, standard_error
 
 FULL_DISK = Path("/dev/full")
 

@@ -15,7 +15,7 @@ import typer
 
 from moldau import __version__
 from moldau.cli import main
-from moldau.cli.lazy import Command, LazyCommands, LazyGroup
+from moldau.cli.main import Command, LazyCommands, LazyGroup
 from moldau.errors import (
     BrokerUnreachableError,
     ClusterUnreachableError,
@@ -476,7 +476,7 @@ def test_options_of_other_tools_lead_to_ours(
 def test_a_console_that_is_not_installed_is_no_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("moldau.cli.console_extra.is_installed", lambda: False)
+    monkeypatch.setattr("moldau.cli.console_process.is_installed", lambda: False)
     assert main.run(["console"]) == 1
     said = "moldau: the web console is an extra: pip install 'moldau[console]'\n"
     assert capsys.readouterr().err == said

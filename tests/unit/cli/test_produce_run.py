@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.cli.output import describe_progress
 from moldau.cli.produce_run import Account, describe_counts
-from moldau.cli.progress import describe_progress
 from moldau.client.batch_promises import SharedPromise
 from moldau.client.intake import Placed
 from moldau.client.record_futures import ManyFuture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from moldau.cli import main
 from moldau.cli.connection_options import client_options, security_options
-from moldau.cli.lazy import Command
+from moldau.cli.main import Command
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from moldau.cli.output import print_document
 from moldau.cli.profiles import _escape

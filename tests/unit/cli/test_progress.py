@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from moldau.cli import progress
-from moldau.cli.progress import Progress
+from moldau.cli import output
+from moldau.cli.output import Progress
 
 
 class Terminal(io.StringIO):
@@ -26,7 +26,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(progress, "time", made)
+    monkeypatch.setattr(output, "time", made)
     return made
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from moldau.cli.reassign.plan_file import read_log_dirs, read_plan, to_document
-from moldau.cli.reassign.progress import MoveProgress, progress_of, remove_throttle, set_throttle
+from moldau.cli.reassign import read_log_dirs, read_plan, to_document
+from moldau.cli.reassign_progress import MoveProgress, progress_of, remove_throttle, set_throttle
 from moldau.client.admin_values import (
     ClusterDescription,
     ConfigChange,

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from moldau.cli import main
-from moldau.cli.lazy import Command
-from moldau.cli.log_lines import JsonFormatter, set_up_logging, warnings_shown
+from moldau.cli.main import Command
 from moldau.cli.output import note, warn
-from moldau.cli.reporting import reporting
+from moldau.cli.reporting import JsonFormatter, reporting, set_up_logging, warnings_shown
 from moldau.errors import UnknownTopicError
 
 NOBODY = "127.0.0.1:1"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cli.cluster.status import _print
-from moldau.cli.cluster.view import BrokerView, ClusterView
+from moldau.cli.cluster import _print_status
+from moldau.cli.cluster_view import BrokerView, ClusterView
 from moldau.client.admin_values import EligibleLeaders
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.model import TopicPartition
@@ -27,10 +27,10 @@ def view(**leaders: EligibleLeaders) -> ClusterView:
 def test_who_is_eligible_has_a_column_where_there_is_somebody(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _print(view(), TOPICS)
+    _print_status(view(), TOPICS)
     assert "eligible" not in capsys.readouterr().out
 
-    _print(view(clicks=EligibleLeaders(eligible=(2,), last_known=(3,))), TOPICS)
+    _print_status(view(clicks=EligibleLeaders(eligible=(2,), last_known=(3,))), TOPICS)
     lines = capsys.readouterr().out.splitlines()
     header, first, second = (line.split() for line in lines if "1,2,3" in line or "elig" in line)
     assert header[-3:] == ["eligible", "last", "known"]
@@ -54,7 +54,7 @@ def test_nothing_is_said_of_partitions_where_no_broker_answers(
     stopped = BrokerView(
         id=1, address="127.0.0.1:9092", pid=None, is_registered=False, is_controller=False
     )
-    _print(ClusterView(nodes=(), brokers=[stopped], topics=()), ())
+    _print_status(ClusterView(nodes=(), brokers=[stopped], topics=()), ())
     said = capsys.readouterr().out
     assert "nothing is known of topics" in said
     assert "under-replicated" not in said

@@ -9,7 +9,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.json_lines import JsonLineParser
+from moldau.cli.line_parser import JsonLineParser
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.console.rules.record_export import to_csv, to_json_lines
 from moldau.console.rules.record_view import KEPT_BYTES, KeptRecord, keep

@@ -1,1 +1,0 @@
-"""`moldau cluster ...`: ZooKeeper and several brokers on this machine."""

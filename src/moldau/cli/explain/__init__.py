@@ -1,1 +1,0 @@
-"""`moldau explain`: why things are as they are."""

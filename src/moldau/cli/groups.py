@@ -1,0 +1,332 @@
+"""`moldau groups`: lists, describes, resets and deletes consumer groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
+
+if TYPE_CHECKING:
+    from moldau.cli.group_description import GroupView
+    from moldau.cli.group_reset import ResetOutcome
+    from moldau.client.rules.offset_targets import PlannedReset
+
+
+_TYPES = ("classic", "consumer", "share", "streams")
+
+
+def list_groups(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATE",
+            help="Only groups in this state (Stable, Empty, ...); repeat for more.",
+            show_default="all",
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only groups of this type (classic, consumer, share, streams); repeat for more.",
+            show_default="all",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """List groups and their states."""
+    from moldau.cli.output import Column, note, print_document, print_table
+    from moldau.cli.session import with_admin
+
+    states, types = _read_states(state or ()), _read_types(kind or ())
+    found = with_admin(bootstrap, lambda admin: admin.list_groups(states=states, types=types))
+    groups = [found[name] for name in sorted(found)]
+    if as_json:
+        print_document(
+            [
+                {
+                    "group": group.group_id,
+                    "state": group.state.value,
+                    "type": group.type,
+                    "protocol_type": group.protocol_type,
+                }
+                for group in groups
+            ]
+        )
+    elif groups:
+        columns = Column("group"), Column("state"), Column("type"), Column("protocol")
+        rows = [
+            (group.group_id, group.state.value, group.type or "-", group.protocol_type or "-")
+            for group in groups
+        ]
+        print_table(columns, rows)
+    elif states or types:
+        note("there are no such groups; without --state and --type all are shown")
+    else:
+        note("there are no groups; a consumer makes one when it commits or subscribes")
+
+
+def _read_states(texts: Sequence[str]) -> Sequence[str]:
+    """The states in the protocol's own spelling."""
+    from moldau.client.group_values import GroupState
+
+    states = [GroupState(text) for text in texts]
+    if GroupState.UNKNOWN in states:
+        wrong = texts[states.index(GroupState.UNKNOWN)]
+        known = ", ".join(one.value for one in GroupState if one is not GroupState.UNKNOWN)
+        raise typer.BadParameter(f"{wrong!r} is none of {known}", param_hint="--state")
+    return [one.value for one in states]
+
+
+def _read_types(texts: Sequence[str]) -> Sequence[str]:
+    """The types in the protocol's own spelling."""
+    types = tuple(text.lower() for text in texts)
+    for text, one in zip(texts, types, strict=True):
+        if one not in _TYPES:
+            known = ", ".join(_TYPES)
+            raise typer.BadParameter(f"{text!r} is none of {known}", param_hint="--type")
+    return types
+
+
+def describe(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="GROUP...", help="The groups.", show_default="all"),
+    ] = None,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show members and what each reads.")
+    ] = False,
+    offsets: Annotated[
+        bool,
+        typer.Option("--offsets", help="Show offsets and lag; the default without --members."),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show the state of groups, how far they have read, and how far they are behind.
+
+    Lag is counted in records, and in the age of the oldest record that is still to be read. Of a
+    share group that is the oldest record that nobody has accepted or rejected: where it starts.
+    """
+    from moldau.cli.group_description import describe_all
+    from moldau.cli.output import note, print_document
+    from moldau.cli.session import end_with, with_admin
+    from moldau.errors import KafkaError
+
+    with_members = members or (as_json and not offsets)
+    with_offsets = offsets or not members
+    answers = with_admin(
+        bootstrap, lambda admin: describe_all(admin, names or None, with_offsets=with_offsets)
+    )
+    groups = [one for one in answers if not isinstance(one, KafkaError)]
+    if as_json:
+        print_document([group.to_document(with_members=with_members) for group in groups])
+    else:
+        for number, group in enumerate(groups):
+            if number:
+                typer.echo()
+            _print_group(group, with_members=with_members)
+        if not answers:
+            note("there are no groups; a consumer makes one when it commits or subscribes")
+    end_with(one for one in answers if isinstance(one, KafkaError))
+
+
+def _print_group(group: GroupView, *, with_members: bool) -> None:
+    typer.secho(group.name, bold=True)
+    for title, text in group.summary():
+        typer.echo(f"  {title:<13}{text}")
+    if with_members and group.members:
+        _print_members(group)
+    if group.partitions:
+        _print_offsets(group)
+    elif group.partitions is not None:
+        typer.echo("  nothing has been committed or assigned")
+
+
+def _print_members(group: GroupView) -> None:
+    from moldau.cli.output import Column, print_table
+
+    columns = (
+        Column("member", is_cut=True),
+        Column("instance"),
+        Column("client"),
+        Column("host"),
+        Column("reads"),
+    )
+    print_table(columns, group.member_rows(), indent=2)
+
+
+def _print_offsets(group: GroupView) -> None:
+    from moldau.cli.output import Column, print_table
+
+    if group.is_shared:
+        titles = ("partition", "start", "end", "lag", "oldest", "takers")
+        shared = (Column("topic"), *(Column(title, True) for title in titles))
+        print_table(shared, [row.to_share_row() for row in group.partitions or ()], indent=2)
+        typer.echo(f"  {group.totals()}")
+        return
+    columns = (
+        Column("topic"),
+        Column("partition", True),
+        Column("committed", True),
+        Column("end", True),
+        Column("lag", True),
+        Column("behind", True),
+        Column("member", is_cut=True),
+        Column("host"),
+    )
+    print_table(columns, [row.to_row() for row in group.partitions or ()], indent=2)
+    typer.echo(f"  {group.totals()}")
+
+
+def reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC[:P,P]",
+            help="This topic, or these of its partitions; repeat for more.",
+            show_default=False,
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All partitions that the group has read.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Go to the first record that is there.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Go to the end: read only what is new.")
+    ] = False,
+    to_offset: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Go to this offset.", show_default=False),
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MS|ISO", help="Go to the first record of this time.", show_default=False
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Go to the first record of so long ago: 90s, 1h30m, PT1H.",
+            show_default=False,
+        ),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Go forward by N, or back if negative.", show_default=False),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Set where a group goes on reading. It must not have members while this is done.
+
+    A group that is not there yet is made by this, unless it is to be a share group. A share group
+    begins the partitions anew: what was delivered of them, and how often, is forgotten.
+    """
+    from moldau.cli.group_reset import Reset, perform_reset
+    from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
+    from moldau.cli.session import end_with, with_admin
+
+    options = TargetOptions(
+        to_earliest=to_earliest,
+        to_latest=to_latest,
+        to_offset=to_offset,
+        to_datetime=to_datetime,
+        by_duration=by_duration,
+        shift_by=shift_by,
+    )
+    reset = Reset(
+        group_id=group,
+        choices=choose_topics(topic or (), all_topics),
+        target=choose_target(options, time.time_ns() // 1_000_000),
+        is_dry_run=dry_run,
+    )
+    outcome = with_admin(bootstrap, lambda admin: perform_reset(admin, reset))
+    if as_json:
+        _print_reset_document(outcome)
+    else:
+        _print_reset(outcome)
+    end_with(outcome.errors.values())
+
+
+def _print_reset_document(outcome: ResetOutcome) -> None:
+    from moldau.cli.output import print_document
+
+    print_document(
+        {
+            "group": outcome.reset.group_id,
+            "dry_run": outcome.reset.is_dry_run,
+            "offsets": [
+                {
+                    "topic": row.partition.topic,
+                    "partition": row.partition.partition,
+                    "before": row.before,
+                    "after": row.after,
+                }
+                for row in outcome.done
+            ],
+        }
+    )
+
+
+def _print_reset(outcome: ResetOutcome) -> None:
+    from moldau.cli.output import Column, note, print_table
+
+    columns = (
+        Column("topic"),
+        Column("partition", True),
+        Column("before", True),
+        Column("after", True),
+    )
+    if outcome.done:
+        print_table(columns, [_to_row(row) for row in outcome.done])
+    for row in outcome.done:
+        if row.after != row.wanted:
+            note(f"{row.partition} does not reach offset {row.wanted}; {row.after} is nearest")
+    for message in outcome.remarks():
+        note(message)
+
+
+def _to_row(row: PlannedReset) -> tuple[str, ...]:
+    before = "-" if row.before is None else str(row.before)
+    return row.partition.topic, str(row.partition.partition), before, str(row.after)
+
+
+def delete(
+    names: Annotated[
+        list[str], typer.Argument(metavar="GROUP...", help="The groups.", show_default=False)
+    ],
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Succeed when a group is not there.")
+    ] = False,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Forget groups and how far they have read. Refused while they have members.
+
+    Asks first at a terminal.
+    """
+    from moldau.cli.output import confirm
+    from moldau.cli.session import report_deleted, with_admin
+    from moldau.errors import GroupNotFoundError
+
+    question = f"Forget {', '.join(names)} and all committed offsets?"
+    confirm(question, yes=yes, as_json=as_json)
+    answers = with_admin(bootstrap, lambda admin: admin.delete_groups(names))
+    forgiven = GroupNotFoundError if if_exists else None
+    report_deleted(names, answers, forgiven=forgiven, as_json=as_json)

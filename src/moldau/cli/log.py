@@ -1,0 +1,238 @@
+"""`moldau log`: looks into the files of logs, and where brokers have them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+
+if TYPE_CHECKING:
+    from moldau.cli.log_dump import ReadRows
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from moldau.client.admin_values import LogDirDescription, ReplicaOnDisk
+    from moldau.errors import KafkaError
+
+    Described = Mapping[int, tuple[LogDirDescription | KafkaError, ...]]
+
+
+def dirs(
+    broker: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="ID", help="Only of this broker; repeat for more.", show_default="all"
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only replicas of this topic; repeat for more.", show_default="all"
+        ),
+    ] = None,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Show the replicas in each directory, too.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show the log directories of brokers: what is in them, how full they are, what moves there.
+
+    A replica that moves between two directories of its broker is in both until it has arrived: in
+    the new one as a future replica, with the offsets that it is behind.
+    """
+    from moldau.cli.session import end_with, with_admin
+    from moldau.errors import KafkaError
+
+    described = with_admin(bootstrap, lambda admin: admin.describe_log_dirs(broker))
+    topics = None if topic is None else set(topic)
+    if as_json:
+        _print_json(described, topics)
+    else:
+        _print_tables(described, topics, replicas)
+    end_with(each for rows in described.values() for each in rows if isinstance(each, KafkaError))
+
+
+def _chosen(described: LogDirDescription, topics: set[str] | None) -> list[ReplicaOnDisk]:
+    return sorted(
+        (one for one in described.replicas if topics is None or one.partition.topic in topics),
+        key=lambda one: (one.partition, one.is_future),
+    )
+
+
+def _print_json(described: Described, topics: set[str] | None) -> None:
+    from moldau.cli.output import print_document
+    from moldau.errors import KafkaError
+
+    print_document(
+        [
+            {"broker": broker_id, "error": str(each)}
+            if isinstance(each, KafkaError)
+            else {
+                "broker": broker_id,
+                "path": each.path,
+                "total_bytes": each.total_bytes,
+                "usable_bytes": each.usable_bytes,
+                "replicas": [
+                    {
+                        "topic": one.partition.topic,
+                        "partition": one.partition.partition,
+                        "size_bytes": one.size_bytes,
+                        "offset_lag": one.offset_lag,
+                        "is_future": one.is_future,
+                    }
+                    for one in _chosen(each, topics)
+                ],
+            }
+            for broker_id, rows in sorted(described.items())
+            for each in rows
+        ]
+    )
+
+
+def _print_tables(described: Described, topics: set[str] | None, with_replicas: bool) -> None:
+    from moldau.cli.output import Column, note, print_table
+    from moldau.console.rules.wording import size_text
+    from moldau.errors import KafkaError
+
+    columns = (
+        Column("broker", True),
+        Column("directory"),
+        Column("replicas", True),
+        Column("future", True),
+        Column("size", True),
+        Column("usable", True),
+        Column("total", True),
+    )
+    rows: list[Sequence[str]] = []
+    replicas: list[tuple[str, ...]] = []
+    for broker_id, directories in sorted(described.items()):
+        for each in directories:
+            if isinstance(each, KafkaError):
+                rows.append((str(broker_id), f"offline: {each}", "", "", "", "", ""))
+                continue
+            found = _chosen(each, topics)
+            futures = sum(one.is_future for one in found)
+            size_bytes = sum(one.size_bytes for one in found)
+            rows.append(
+                (
+                    str(broker_id),
+                    each.path,
+                    str(len(found) - futures),
+                    str(futures),
+                    size_text(size_bytes),
+                    size_text(each.usable_bytes),
+                    size_text(each.total_bytes),
+                )
+            )
+            replicas += [_replica_row(broker_id, each.path, one) for one in found]
+    print_table(columns, rows)
+    if not with_replicas:
+        return
+    if not replicas:
+        note("there are no replicas")
+        return
+    typer.echo()
+    print_table(
+        (
+            Column("topic"),
+            Column("partition", True),
+            Column("broker", True),
+            Column("directory"),
+            Column("bytes", True),
+            Column("future"),
+            Column("lag", True),
+        ),
+        sorted(replicas),
+    )
+
+
+def _replica_row(broker_id: int, path: str, one: ReplicaOnDisk) -> tuple[str, ...]:
+    return (
+        one.partition.topic,
+        str(one.partition.partition),
+        str(broker_id),
+        path,
+        f"{one.size_bytes:,}",
+        "yes" if one.is_future else "",
+        str(one.offset_lag) if one.is_future else "",
+    )
+
+
+def dump(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            exists=True,
+            dir_okay=False,
+            help="Segments (.log) and what lies beside them: .index, .timeindex, .txnindex, "
+            ".snapshot, *-checkpoint.",
+            show_default=False,
+        ),
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", help="Show the records in each batch, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is in the files of a log, Kafka's or Moldau's. Needs no broker.
+
+    Fails when a file is damaged, and says where.
+    """
+    from moldau.cli.log_dump import find_reader
+    from moldau.cli.output import note
+
+    sound = True
+    for path in files:
+        if not as_json and len(files) > 1:
+            typer.secho(f"{path}:", bold=True)
+        reader = find_reader(path)
+        if not path.stat().st_size:
+            note(f"{path} is empty")
+        if reader is None:
+            sound &= _dump_segment(path, records, as_json)
+        else:
+            _dump_rows(path, reader, as_json)
+    if not sound:
+        typer.echo("moldau: there is damage; it is marked above", err=True)
+        raise typer.Exit(1)
+
+
+def _dump_segment(path: Path, with_records: bool, as_json: bool) -> bool:
+    """Print every batch; say whether all were sound."""
+    from moldau.cli.log_dump import is_fault, to_document, to_lines, walk_segment
+    from moldau.cli.output import print_line
+
+    sound = True
+    with path.open("rb") as file:
+        for walked in walk_segment(file, path.stat().st_size):
+            sound &= not is_fault(walked)
+            if as_json:
+                print_line(to_document(walked, with_records))
+            else:
+                for line in to_lines(walked, with_records):
+                    sys.stdout.write(line + "\n")
+    return sound
+
+
+def _dump_rows(path: Path, reader: ReadRows, as_json: bool) -> None:
+    from moldau.cli.log_dump import base_offset_of
+    from moldau.cli.output import print_line
+
+    for row in reader(path, base_offset_of(path)):
+        if as_json:
+            print_line(row)
+        else:
+            shown = "  ".join(f"{name} {_shown(value)}" for name, value in row.items())
+            sys.stdout.write(shown + "\n")
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,381 @@
+"""`moldau reassign`: moves partitions to other brokers, as a plan says.
+
+A plan is JSON as Kafka's own tool writes and reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.cli.reassign_progress import MoveProgress
+    from moldau.client.admin import AsyncAdmin
+    from moldau.errors import KafkaError
+
+
+# {"version":1,"partitions":[{"topic":"clicks","partition":0,"replicas":[1,2,3]}]}
+#
+# A row may have `log_dirs`, one for each replica: the directory that it is to be in on its broker,
+# or "any".
+
+
+Plan = Mapping[TopicPartition, tuple[int, ...]]
+
+PlannedDirs = Mapping[tuple[int, TopicPartition], str]
+"""The log directory that a replica is to be in, by its broker and partition."""
+
+_ANY = "any"
+
+PlanFile = Annotated[
+    Path,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="The plan: JSON as `moldau reassign plan` and Kafka's tool write it.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+
+_WANTED = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
+
+
+def to_document(plan: Plan) -> dict[str, object]:
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": key.topic, "partition": key.partition, "replicas": list(replicas)}
+            for key, replicas in sorted(plan.items())
+        ],
+    }
+
+
+def read_plan(path: Path) -> Plan:
+    plan: dict[TopicPartition, tuple[int, ...]] = {}
+    for row in _read_rows(path):
+        key, replicas = _read_row(path, row)
+        if key in plan:
+            raise typer.BadParameter(f"{path} names {key} twice", param_hint="--plan")
+        plan[key] = replicas
+    return plan
+
+
+def read_log_dirs(path: Path) -> PlannedDirs:
+    """Where a plan wants replicas on their brokers, as far as it says so."""
+    found: dict[tuple[int, TopicPartition], str] = {}
+    for row in _read_rows(path):
+        key, replicas = _read_row(path, row)
+        directories = row.get("log_dirs") if isinstance(row, dict) else None
+        if directories is None:
+            continue
+        if not isinstance(directories, list) or len(directories) != len(replicas):
+            raise typer.BadParameter(
+                f"{path}: {key} needs as many log_dirs as replicas", param_hint="--plan"
+            )
+        for broker_id, directory in zip(replicas, directories, strict=True):
+            if not isinstance(directory, str):
+                raise _malformed(path)
+            if directory != _ANY:
+                found[broker_id, key] = directory
+    return found
+
+
+def _read_rows(path: Path) -> list[object]:
+    try:
+        document: object = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise typer.BadParameter(f"{path} is not JSON: {error}", param_hint="--plan") from error
+    rows = document.get("partitions") if isinstance(document, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise _malformed(path)
+    return rows
+
+
+def _read_row(path: Path, row: object) -> tuple[TopicPartition, tuple[int, ...]]:
+    if not isinstance(row, dict):
+        raise _malformed(path)
+    topic, partition, replicas = row.get("topic"), row.get("partition"), row.get("replicas")
+    if not isinstance(topic, str) or type(partition) is not int:
+        raise _malformed(path)
+    if not isinstance(replicas, list) or not all(type(one) is int for one in replicas):
+        raise _malformed(path)
+    return TopicPartition(topic, partition), tuple(replicas)
+
+
+def _malformed(path: Path) -> typer.BadParameter:
+    return typer.BadParameter(f"{path} is no plan; one looks like {_WANTED}", param_hint="--plan")
+
+
+def plan(
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="The topics to move.", show_default=False),
+    ],
+    brokers: Annotated[
+        str | None,
+        typer.Option(metavar="ID,...", help="The brokers to spread them over.", show_default=False),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Copies of each partition.", show_default="as it is"),
+    ] = None,
+    current: Annotated[
+        bool, typer.Option("--current", help="Print where they are now: the plan of the way back.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print a plan that spreads topics evenly over brokers.
+
+    Replicas of a partition are in different racks where there are enough. Nothing is changed: write
+    the plan to a file, look at it, and give it to `moldau reassign execute`.
+
+    \b
+    For example:
+    moldau reassign plan clicks --current > back.json
+    moldau reassign plan clicks --brokers 1,2,3 > plan.json
+    moldau reassign execute --plan plan.json --throttle 50000000
+    moldau reassign verify --plan plan.json
+    """
+    from moldau.cli.output import print_document
+    from moldau.cli.session import with_admin
+
+    if brokers is None and not current:
+        raise typer.BadParameter("say over which ones, like 1,2,3", param_hint="--brokers")
+    wanted = _parse_brokers(brokers) if brokers is not None else []
+    made = with_admin(
+        bootstrap, lambda admin: _plan(admin, topics, wanted, replication_factor, current)
+    )
+    print_document(to_document(made))
+
+
+def _parse_brokers(text: str) -> list[int]:
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no list of broker ids like 1,2,3", param_hint="--brokers"
+        ) from None
+
+
+async def _plan(
+    admin: AsyncAdmin,
+    topics: list[str],
+    brokers: list[int],
+    replication_factor: int | None,
+    current: bool,
+) -> Plan:
+    from moldau.cli.reassign_progress import read_placement
+    from moldau.cluster.rules.replica_placement import BrokerRack, place_replicas
+    from moldau.errors import UnknownTopicError
+    from moldau.model import BrokerId
+
+    placement = await read_placement(admin, topics)
+    missing = sorted(set(topics) - {key.topic for key in placement})
+    if missing:
+        raise UnknownTopicError(f"there is no topic {missing[0]!r}")
+    if current:
+        return placement
+    racks = {one.id: one.rack for one in (await admin.describe_cluster()).brokers}
+    unknown = sorted(set(brokers) - racks.keys())
+    if unknown:
+        raise typer.BadParameter(f"broker {unknown[0]} is not alive", param_hint="--brokers")
+    spread = [BrokerRack(BrokerId(one), racks[one]) for one in sorted(set(brokers))]
+    plan: dict[TopicPartition, tuple[int, ...]] = {}
+    for start, topic in enumerate(sorted(set(topics))):
+        count = sum(key.topic == topic for key in placement)
+        factor = replication_factor or len(placement[TopicPartition(topic, 0)])
+        if factor > len(spread):
+            raise typer.BadParameter(
+                f"{topic} has {factor} copies, and {len(spread)} brokers are named",
+                param_hint="--brokers",
+            )
+        placed = place_replicas(
+            spread,
+            partition_count=count,
+            replication_factor=factor,
+            start_index=start % len(spread),
+            replica_shift=start % len(spread),
+        )
+        plan.update({TopicPartition(topic, n): brokers_ for n, brokers_ in enumerate(placed)})
+    return plan
+
+
+def execute(
+    plan: PlanFile,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="BYTES",
+            help="How many bytes per second each broker may send and receive for the moves.",
+            show_default="no bound",
+        ),
+    ] = None,
+    log_dirs_throttle: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="BYTES",
+            help="How many bytes per second each broker may move between its log directories.",
+            show_default="no bound",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Begin to move partitions as a plan says.
+
+    Where the plan names log directories, replicas go into these on their brokers.
+
+    Returns when the moves have begun; `moldau reassign verify` tells when all are done, and then
+    removes the throttle.
+    """
+    from moldau.cli.output import note, print_document
+    from moldau.cli.session import end_with, with_admin
+
+    wanted, directories = read_plan(plan), read_log_dirs(plan)
+    answers = with_admin(
+        bootstrap,
+        lambda admin: _execute(admin, wanted, directories, throttle, log_dirs_throttle),
+    )
+    begun = sorted(key for key, error in answers.items() if error is None)
+    if as_json:
+        rows = [{"topic": key.topic, "partition": key.partition} for key in begun]
+        print_document({"begun": rows})
+    elif begun:
+        typer.echo(f"moving {', '.join(map(str, begun))}")
+        if throttle is not None or log_dirs_throttle is not None:
+            note("`moldau reassign verify` removes the throttle when all is done")
+    end_with(answers.values())
+
+
+async def _execute(
+    admin: AsyncAdmin,
+    plan: Plan,
+    directories: PlannedDirs,
+    throttle: int | None,
+    log_dirs_throttle: int | None,
+) -> Mapping[TopicPartition, KafkaError | None]:
+    from moldau.cli.reassign_progress import (
+        choose_log_dirs,
+        read_placement,
+        set_log_dirs_throttle,
+        set_throttle,
+    )
+
+    if log_dirs_throttle is not None:
+        await set_log_dirs_throttle(admin, directories, log_dirs_throttle)
+    if throttle is not None:
+        placement = await read_placement(admin, {key.topic for key in plan})
+        await set_throttle(admin, plan, placement, throttle)
+    # First: replicas that are made for the plan are made in their directories then.
+    refused = await choose_log_dirs(admin, directories)
+    begun = {key: replicas for key, replicas in plan.items() if key not in refused}
+    answers = await admin.alter_partition_reassignments(begun) if begun else {}
+    return {**answers, **refused}
+
+
+def verify(
+    plan: PlanFile,
+    keep_throttle: Annotated[
+        bool, typer.Option("--keep-throttle", help="Leave the throttle as it is.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how far the moves of a plan are.
+
+    When all are done, it removes their throttle and succeeds; until then it fails (exit code 1).
+    """
+    from moldau.cli.output import Column, print_document, print_table
+    from moldau.cli.reassign_progress import MoveProgress
+    from moldau.cli.session import with_admin
+
+    wanted, directories = read_plan(plan), read_log_dirs(plan)
+    found = with_admin(bootstrap, lambda admin: _verify(admin, wanted, directories, keep_throttle))
+    if as_json:
+        print_document(
+            [
+                {"topic": key.topic, "partition": key.partition, "progress": progress.value}
+                for key, progress in found.items()
+            ]
+        )
+    else:
+        columns = Column("topic"), Column("partition", True), Column("progress")
+        rows = [(key.topic, str(key.partition), one.value) for key, one in found.items()]
+        print_table(columns, rows)
+    if any(progress is not MoveProgress.COMPLETE for progress in found.values()):
+        raise typer.Exit(1)
+
+
+async def _verify(
+    admin: AsyncAdmin, plan: Plan, directories: PlannedDirs, keep_throttle: bool
+) -> Mapping[TopicPartition, MoveProgress]:
+    from moldau.cli.reassign_progress import (
+        MoveProgress,
+        find_log_dir_moves,
+        progress_of,
+        read_placement,
+        remove_throttle,
+    )
+
+    moving = await admin.list_partition_reassignments(sorted(plan))
+    placement = await read_placement(admin, {key.topic for key in plan})
+    found = {key: progress_of(key, plan[key], placement, moving) for key in sorted(plan)}
+    for key, progress in (await find_log_dir_moves(admin, directories)).items():
+        if found[key] is MoveProgress.COMPLETE:
+            found[key] = progress
+    if not keep_throttle and all(one is MoveProgress.COMPLETE for one in found.values()):
+        await remove_throttle(admin, plan, placement)
+    return found
+
+
+def cancel(
+    plan: PlanFile,
+    keep_throttle: Annotated[
+        bool, typer.Option("--keep-throttle", help="Leave the throttle as it is.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel the moves of a plan that are under way.
+
+    These partitions stay where they were, or go back there. Moves that are done stay done.
+    """
+    from moldau.cli.output import note, print_document
+    from moldau.cli.session import end_with, with_admin
+
+    wanted = read_plan(plan)
+    answers = with_admin(bootstrap, lambda admin: _cancel(admin, wanted, keep_throttle))
+    cancelled = sorted(key for key, error in answers.items() if error is None)
+    if as_json:
+        rows = [{"topic": key.topic, "partition": key.partition} for key in cancelled]
+        print_document({"cancelled": rows})
+    elif cancelled:
+        typer.echo(f"cancelled the moves of {', '.join(map(str, cancelled))}")
+    else:
+        note("none of these partitions is being moved")
+    end_with(answers.values())
+
+
+async def _cancel(
+    admin: AsyncAdmin, plan: Plan, keep_throttle: bool
+) -> Mapping[TopicPartition, KafkaError | None]:
+    from moldau.cli.reassign_progress import read_placement, remove_throttle
+
+    moving = await admin.list_partition_reassignments(sorted(plan))
+    answers: Mapping[TopicPartition, KafkaError | None] = {}
+    if moving:
+        answers = await admin.alter_partition_reassignments(dict.fromkeys(moving))
+    if not keep_throttle:
+        placement = await read_placement(admin, {key.topic for key in plan})
+        await remove_throttle(admin, plan, placement)
+    return answers

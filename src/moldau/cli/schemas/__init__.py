@@ -1,1 +1,0 @@
-"""`moldau schemas`: what a schema registry holds."""

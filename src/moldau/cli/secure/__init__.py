@@ -1,1 +1,0 @@
-"""`moldau secure`: makes what a secured cluster needs."""

@@ -1,1 +1,0 @@
-"""`moldau tokens`: delegation tokens, with which jobs log in as a user without his password."""

@@ -1,1 +1,0 @@
-"""`moldau users`: who may log in with SCRAM."""

@@ -1,1 +1,0 @@
-"""`moldau zookeeper ...`: real ZooKeeper servers on this machine."""

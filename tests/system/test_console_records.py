@@ -15,9 +15,8 @@ from moldau.client.admin_values import NewTopic
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.records import SEARCH_HITS, find_bounds, read_page, search
 from moldau.console.data.topics import create_topic
-from moldau.console.rules.record_search import Search
+from moldau.console.rules.browsing import Ranges, Search, newest
 from moldau.console.rules.record_view import KeptRecord
-from moldau.console.rules.windows import Ranges, newest
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError
 

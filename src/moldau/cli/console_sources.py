@@ -13,8 +13,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP
 from moldau.cli.pipeline import load_with_security
 from moldau.cli.pipeline_display import format_set_aside
 from moldau.client.admin import AsyncAdmin
-from moldau.console.rules.pipeline_rows import PipelineQueryView, PipelineView
-from moldau.console.settings import MetricsPages, PipelineStatuses
+from moldau.console.settings import MetricsPages, PipelineQueryView, PipelineStatuses, PipelineView
 from moldau.diagnosis.http_get import http_get
 from moldau.diagnosis.metrics_ports import find_ports
 from moldau.errors import MoldauError

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from moldau.console.data.failures import EXPECTED, failure_text
+from moldau.console.data.cluster import EXPECTED, failure_text
 from moldau.console.guards import LOGIN_PATH, LOGOUT_PATH, SESSION_COOKIE, SESSION_PATH
 from moldau.console.rules.logins import LONGEST_SECONDS, local_path
 from moldau.console.sessions import Sessions, TooManyAttemptsError

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 
 from moldau.clock import Clock
 from moldau.console.console import Console, make_console
-from moldau.console.data.failures import EXPECTED
-from moldau.console.rules.login_attempts import LoginAttempts, limits_of
-from moldau.console.rules.logins import is_expired, options_of_user
+from moldau.console.data.cluster import EXPECTED
+from moldau.console.rules.logins import LoginAttempts, is_expired, limits_of, options_of_user
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import MoldauError
 

@@ -9,12 +9,34 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from moldau.console.rules.pipeline_rows import PipelineView
 from moldau.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
     from moldau.schemas.registry import SchemaRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineQueryView:
+    """One query: what it has not read yet, and what it put aside."""
+
+    name: str
+    lag: int
+    set_aside: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineView:
+    """One pipeline at one moment; `failure` stands where it could not be looked at."""
+
+    name: str
+    file: str
+    state: str
+    is_running: bool = False
+    last_run: str = ""
+    queries: tuple[PipelineQueryView, ...] = ()
+    failure: str = ""
+
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8092

@@ -56,8 +56,8 @@ def build_application(settings: ConsoleSettings) -> ASGIApp:
         nicegui_app.add_static_file(
             local_file=_STYLES / name, url_path=f"/style/{name}", max_cache_age=3600
         )
-    for page in ALL_PAGES:
-        page.register()
+    for register in ALL_PAGES:
+        register()
     nicegui_app.add_exception_handler(404, _show_missing)  # NiceGUI's own leads nowhere
     ui.run_with(
         application,

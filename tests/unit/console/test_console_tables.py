@@ -13,7 +13,7 @@ pytest.importorskip("nicegui")
 from nicegui import Client, ui
 
 from moldau.console.pages.frame import Frame
-from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
+from moldau.console.pages.widgets import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.paging import PageRequest
 
 

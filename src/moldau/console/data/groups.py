@@ -23,7 +23,7 @@ from moldau.console.rules.group_rows import (
     lag_rows,
     total_lag,
 )
-from moldau.console.rules.throughput import TimeSeries
+from moldau.console.rules.traffic import TimeSeries
 from moldau.errors import GroupNotFoundError, KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
 

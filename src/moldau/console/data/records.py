@@ -1,8 +1,4 @@
-"""Reads records for people: a page, a search, a live tail. Each has its limits. A shell.
-
-Pages and searches fetch from leaders with the simple consumer, which knows where it is after every
-answer; a tail is a consumer without a group. Nothing is committed anywhere.
-"""
+"""Reads records for people: a page, a search, a live tail; and sends one. A shell."""
 
 from __future__ import annotations
 
@@ -15,16 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from moldau.client.admin_values import OffsetSpec
+from moldau.client.producer_values import RecordMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.read_bounds import OffsetRange
 from moldau.client.simple_consumer import AsyncSimpleConsumer, FetchedRecords
-from moldau.console.data.cluster import Cluster
+from moldau.console.data.cluster import TIMEOUT_MS, Cluster
 from moldau.console.data.topics import find_offsets, require_topic
-from moldau.console.rules.record_search import RecordSearch, Search
-from moldau.console.rules.record_view import KeptRecord
-from moldau.console.rules.windows import (
+from moldau.console.rules.browsing import (
     Cursor,
     Ranges,
+    RecordSearch,
+    Search,
     count_offsets,
     has_more,
     merge,
@@ -32,8 +29,15 @@ from moldau.console.rules.windows import (
     plan_page,
     plan_search,
 )
+from moldau.console.rules.record_view import KeptRecord
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+
+# Reads records for people: a page, a search, a live tail. Each has its limits. A shell.
+#
+# Pages and searches fetch from leaders with the simple consumer, which knows where it is after
+# every answer; a tail is a consumer without a group. Nothing is committed anywhere.
+
 
 PAGE_SECONDS: Final = 10.0
 SEARCH_RECORDS: Final = 1_000_000
@@ -296,3 +300,30 @@ def _require(answer: FetchedRecords | KafkaError) -> FetchedRecords:
     if isinstance(answer, KafkaError):
         raise answer
     return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingText:
+    """What a person typed; None is a null. Partition None: as the partitioner says."""
+
+    topic: str
+    key: str | None
+    value: str | None
+    headers: Sequence[tuple[str, str]] = ()
+    partition: int | None = None
+
+
+async def send_record(cluster: Cluster, record: OutgoingText) -> RecordMetadata:
+    """Where it is, once it is in the log."""
+    cluster.require_writable()
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        producer = await cluster.producer()
+        sent = await producer.send(
+            record.topic,
+            None if record.value is None else record.value.encode(),
+            None if record.key is None else record.key.encode(),
+            partition=record.partition,
+            headers=[(name, value.encode()) for name, value in record.headers],
+        )
+        await producer.flush()
+        return await sent

@@ -17,10 +17,12 @@ from moldau.client.admin_values import (
 )
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.console.data.cluster import Cluster
-from moldau.console.rules.config_rows import ConfigEdit, ConfigRow, config_rows
 from moldau.console.rules.paging import Page, PageRequest, cut_page
 from moldau.console.rules.topic_rows import (
+    ConfigEdit,
+    ConfigRow,
     PartitionRow,
+    config_rows,
     is_offline,
     is_under_replicated,
     partition_row,

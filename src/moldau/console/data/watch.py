@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moldau.client.admin_values import (
@@ -23,14 +23,23 @@ from moldau.client.admin_values import (
 )
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.clock import Clock
-from moldau.console.data.cluster import Cluster
-from moldau.console.data.failures import EXPECTED, failure_text
-from moldau.console.data.traffic_watch import TrafficWatch
+from moldau.console.data.cluster import EXPECTED, Cluster, failure_text
 from moldau.console.rules.broker_rows import Disks
-from moldau.console.rules.histories import TrafficHistories
-from moldau.console.rules.throughput import Sample, pause_after, topic_rates
 from moldau.console.rules.topic_rows import is_offline, leader_sizes
-from moldau.console.rules.traffic import Traffic
+from moldau.console.rules.traffic import (
+    LogSizes,
+    Sample,
+    Traffic,
+    TrafficCounters,
+    TrafficHistories,
+    by_topic,
+    growth_between,
+    only_topics,
+    pause_after,
+    read_counters,
+    topic_rates,
+    traffic_between,
+)
 from moldau.errors import ClusterAuthorizationError
 from moldau.model import TopicPartition
 
@@ -217,3 +226,56 @@ class ConsoleWatch:
         view = await self._wait_for_view()
         if self.trouble is None:
             await self._traffic.ask_metrics(view.topics)
+
+
+# Finds out how many bytes go in and out: from the brokers' metrics ports, else from their logs.
+#
+# A shell; asked by the tasks of `ConsoleWatch`, which own it.
+
+
+_TRAFFIC_GAP_SECONDS = 30.0
+
+
+class TrafficWatch:
+    """`traffic` is what the last two looks at the cluster gave; None before that."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, histories: TrafficHistories) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._histories = histories
+        self.traffic: Traffic | None = None
+        self._counters: TrafficCounters | None = None
+        self._sizes: LogSizes | None = None
+        self._growth: dict[TopicPartition, float] = {}
+        self._is_metered = False  # the metrics ports tell: logs are not needed
+
+    async def ask_metrics(self, topics: Iterable[str]) -> None:
+        pages = self._cluster.settings.metrics_pages
+        if pages is None:
+            return
+        found = await pages(self._cluster.admin)
+        self._is_metered = bool(found)
+        if not found:
+            self._counters = None
+            return
+        after = read_counters(found, self._clock.now_ms() / 1000)
+        before, self._counters = self._counters, after
+        if before is not None and after.seconds - before.seconds < _TRAFFIC_GAP_SECONDS:
+            traffic = traffic_between(before, after)
+            if traffic is not None:
+                self._show(after.seconds, only_topics(traffic, topics))
+
+    def note_sizes(
+        self, sizes: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        after = LogSizes(seconds=self._clock.now_ms() / 1000, sizes=sizes, ends=ends)
+        before, self._sizes = self._sizes, after
+        if before is None or after.seconds - before.seconds > _TRAFFIC_GAP_SECONDS:
+            return
+        self._growth = growth_between(before, after, self._growth)
+        if not self._is_metered:
+            self._show(after.seconds, Traffic(bytes_in=by_topic(self._growth)))
+
+    def _show(self, seconds: float, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self._histories.add_traffic(seconds, traffic)

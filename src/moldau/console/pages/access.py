@@ -9,16 +9,37 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from moldau.console.data.access import find_rights
+from moldau.console.data.access import change_quota, delete_user, find_rights, set_password
 from moldau.console.pages.frame import Frame, heading, page_frame
-from moldau.console.pages.quota_dialog import open_quota
-from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.pages.user_dialog import open_user
-from moldau.console.rules.access_rows import acl_rows, quota_id, quota_rows, user_rows
+from moldau.console.pages.widgets import (
+    LoadedPage,
+    PagedTable,
+    TableColumn,
+    add_buttons,
+    confirm,
+    opened_dialog,
+)
+from moldau.console.rules.access_rows import (
+    acl_rows,
+    check_password,
+    limit_text,
+    parse_entity,
+    parse_limit,
+    parse_name,
+    quota_id,
+    quota_rows,
+    quotas_of,
+    user_rows,
+)
 from moldau.console.rules.paging import PageRequest, cut_page
-from moldau.errors import ClusterAuthorizationError, SecurityDisabledError, UnsupportedByBrokerError
+from moldau.errors import (
+    ClusterAuthorizationError,
+    ConfigurationError,
+    SecurityDisabledError,
+    UnsupportedByBrokerError,
+)
 from moldau.model.acls import AclOperation
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas.rules.entities import QuotaEntity, QuotaKind
 
 _USER_COLUMNS = (
     TableColumn(name="user", label="User", kind="open"),
@@ -188,3 +209,142 @@ class _Part:
             self.table.element.set_visibility(not refusal)
             self.table.toolbar.set_visibility(not refusal)
         return LoadedPage((), 0)
+
+
+_ADVICE = (
+    "The password is salted and hashed here; brokers never see it. What the user may do is up to "
+    "the access control lists."
+)
+_WARNING = (
+    "The user cannot log in any more. Who is connected stays so until the connection ends; access "
+    "control lists that name the user stay, too."
+)
+
+
+def open_user(frame: Frame, user: str | None, on_done: Callable[[], Awaitable[None]]) -> None:
+    """With None, somebody who is not there yet."""
+    with opened_dialog("Add a user" if user is None else user) as dialog:
+        ui.label(_ADVICE).classes("m-prose m-faint")
+        name = None
+        if user is None:
+            name = ui.input("Name").props("outlined dense autofocus autocomplete=off")
+            name.classes("m-full")
+        label = "Password" if user is None else "New password"
+        password, again = (_password_box(text) for text in (label, "The same again"))
+
+        async def save() -> None:
+            try:
+                wanted = user if name is None else parse_name(name.value or "")
+                chosen = check_password(password.value or "", again.value or "")
+            except ConfigurationError as error:
+                ui.notify(str(error), type="negative")
+                return
+            await _save_user(frame, str(wanted), chosen, dialog, on_done)
+
+        async def remove() -> None:
+            if user is not None and await _remove_user(frame, user):
+                dialog.close()
+                await frame.attempt(on_done())
+
+        again.on("keydown.enter", save)
+        verb, removal = ("Add", "") if user is None else ("Change password", "Remove user")
+        add_buttons(dialog, verb, save, removal=removal, on_remove=remove)
+
+
+def _password_box(label: str) -> ui.input:
+    box = ui.input(label, password=True, password_toggle_button=True)
+    return box.props("outlined dense autocomplete=new-password").classes("m-full")
+
+
+async def _save_user(
+    frame: Frame,
+    user: str,
+    password: str,
+    dialog: ui.dialog,
+    on_done: Callable[[], Awaitable[None]],
+) -> None:
+    warning = None
+
+    async def work() -> None:
+        nonlocal warning
+        warning = await set_password(frame.console.cluster, user, password)
+
+    if await frame.attempt(work(), f"The password of {user} was set"):
+        if warning is not None:
+            ui.notify(warning, type="warning", multi_line=True, close_button="OK", timeout=0)
+        dialog.close()
+        await frame.attempt(on_done())
+
+
+async def _remove_user(frame: Frame, user: str) -> bool:
+    if not await confirm(f"Remove {user}?", _WARNING, "Remove", typed=user):
+        return False
+    return await frame.attempt(delete_user(frame.console.cluster, user), f"{user} was removed")
+
+
+_UNITS = (
+    "Bytes a second for byte rates, percent of a broker's time for requests, partitions a second "
+    "for mutations, connections a second for addresses. The name default stands for everybody "
+    "without a quota of their own."
+)
+
+Quota = tuple[QuotaEntity, str, float]
+
+
+def open_quota(frame: Frame, quota: Quota | None, on_done: Callable[[], Awaitable[None]]) -> None:
+    """With None, one that is not there yet."""
+    with opened_dialog("Set a quota" if quota is None else f"{quota[0]}") as dialog:
+        ui.label(_UNITS).classes("m-prose m-faint")
+        read = _ask_whose() if quota is None else lambda: quota[:2]
+        if quota is not None:
+            ui.label(quota[1]).classes("m-mono")
+        limit = ui.input("Limit", value="" if quota is None else limit_text(quota[2]))
+        limit.props("outlined dense inputmode=decimal").classes("m-full")
+
+        async def save() -> None:
+            try:
+                entity, name = read()
+                wanted = parse_limit((limit.value or "").strip())
+            except ConfigurationError as error:
+                ui.notify(str(error), type="negative")
+                return
+            work = change_quota(frame.console.cluster, entity, name, wanted)
+            if await frame.attempt(work, f"{name} of {entity} was set"):
+                dialog.close()
+                await frame.attempt(on_done())
+
+        async def remove() -> None:
+            if quota is not None and await _remove_quota(frame, quota):
+                dialog.close()
+                await frame.attempt(on_done())
+
+        limit.on("keydown.enter", save)
+        removal = "" if quota is None else "Remove quota"
+        add_buttons(dialog, "Set", save, removal=removal, on_remove=remove)
+
+
+def _ask_whose() -> Callable[[], tuple[QuotaEntity, str]]:
+    with ui.element("div").classes("m-row"):
+        boxes = [ui.input(label) for label in ("User", "Client id", "Address")]
+        for box in boxes:
+            box.props("outlined dense stack-label autocomplete=off").classes("m-grow")
+    kinds = [kind.value for kind in QuotaKind]
+    kind = ui.select(kinds, value=kinds[0], label="Quota").props("outlined dense")
+    kind.classes("m-full")
+
+    def read() -> tuple[QuotaEntity, str]:
+        entity = parse_entity(*(box.value or "" for box in boxes))
+        if kind.value not in quotas_of(entity):
+            allowed = ", ".join(quotas_of(entity))
+            raise ConfigurationError(f"{entity} has no {kind.value}, but {allowed}")
+        return entity, str(kind.value)
+
+    return read
+
+
+async def _remove_quota(frame: Frame, quota: Quota) -> bool:
+    entity, name, _ = quota
+    if not await confirm(f"Remove {name} of {entity}?", "It is not limited any more.", "Remove"):
+        return False
+    work = change_quota(frame.console.cluster, entity, name, None)
+    return await frame.attempt(work, f"{name} of {entity} was removed")

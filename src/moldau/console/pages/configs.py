@@ -6,17 +6,16 @@ from nicegui import ui
 
 from moldau.client.admin_values import ConfigResource
 from moldau.console.data.topics import change_config, read_configs
-from moldau.console.pages.dialogs import confirm, opened_dialog
 from moldau.console.pages.frame import Frame
-from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.rules.config_rows import (
+from moldau.console.pages.widgets import LoadedPage, PagedTable, TableColumn, confirm, opened_dialog
+from moldau.console.rules.paging import PageRequest, cut_page
+from moldau.console.rules.topic_rows import (
     ConfigEdit,
     ConfigRow,
     choose_configs,
     plan_edit,
     plan_removal,
 )
-from moldau.console.rules.paging import PageRequest, cut_page
 
 _COLUMNS = (
     TableColumn(name="name", label="Setting", kind="open"),

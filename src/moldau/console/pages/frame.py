@@ -15,7 +15,7 @@ from nicegui.events import KeyEventArguments
 
 from moldau import __version__
 from moldau.console.console import Console
-from moldau.console.data.failures import EXPECTED, failure_text
+from moldau.console.data.cluster import EXPECTED, failure_text
 from moldau.console.guards import LOGOUT_PATH, SESSION_PATH
 from moldau.console.rules.wording import duration_text
 

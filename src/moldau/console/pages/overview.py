@@ -5,19 +5,17 @@ from __future__ import annotations
 from nicegui import ui
 
 from moldau.client.admin_values import ConfigResource
-from moldau.console.data.failures import EXPECTED
+from moldau.console.data.cluster import EXPECTED
 from moldau.console.data.groups import list_groups
 from moldau.console.data.topics import read_settings
 from moldau.console.data.watch import SeenCluster
-from moldau.console.pages.charts import TrafficCharts
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
-from moldau.console.pages.tables import LoadedPage, PagedTable, Row, TableColumn
+from moldau.console.pages.widgets import LoadedPage, PagedTable, Row, TableColumn, TrafficCharts
 from moldau.console.rules.broker_rows import coordination_text
 from moldau.console.rules.group_rows import state_counts
 from moldau.console.rules.paging import PageRequest
-from moldau.console.rules.throughput import busiest
 from moldau.console.rules.topic_rows import cluster_health
-from moldau.console.rules.traffic import Traffic
+from moldau.console.rules.traffic import Traffic, busiest
 from moldau.console.rules.wording import UNKNOWN, bytes_text, count_text, rate_text, size_text
 
 _BUSIEST = 10

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from enum import StrEnum
 
 from nicegui import Client, ui
 
-from moldau.console.data.failures import EXPECTED, failure_text
+from moldau.console.data.cluster import EXPECTED, failure_text
 from moldau.console.data.records import (
     SEARCH_HITS,
     TAIL_RECORDS,
@@ -23,25 +24,34 @@ from moldau.console.data.records import (
     tail,
 )
 from moldau.console.pages.frame import Frame, page_frame
-from moldau.console.pages.message_controls import MessageControls, Mode
-from moldau.console.pages.record_dialog import open_record
-from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.pages.topic_tabs import topic_head
-from moldau.console.rules.browse_links import Browsing, read_number
-from moldau.console.rules.paging import PageRequest
-from moldau.console.rules.record_export import to_csv, to_json_lines
-from moldau.console.rules.record_search import Search
-from moldau.console.rules.record_view import KeptRecord, record_id, record_rows
-from moldau.console.rules.start_points import parse_time
-from moldau.console.rules.windows import (
+from moldau.console.pages.topics import topic_head
+from moldau.console.pages.widgets import LoadedPage, PagedTable, TableColumn, opened_dialog
+from moldau.console.rules.browsing import (
     MAX_PARTITIONS,
+    Browsing,
     Cursor,
     Ranges,
+    Search,
     choose_partitions,
     forward_from,
     newest,
+    parse_time,
+    read_number,
     rest_of,
 )
+from moldau.console.rules.paging import PageRequest
+from moldau.console.rules.record_view import (
+    Format,
+    Kept,
+    KeptRecord,
+    Shown,
+    record_id,
+    record_rows,
+    show,
+    to_csv,
+    to_json_lines,
+)
+from moldau.console.rules.wording import time_text
 from moldau.errors import ConfigurationError
 
 _PAGE_RECORDS = 50
@@ -300,3 +310,185 @@ class MessageBrowser:
         self._controls.show_running(is_running)
         if not is_running:
             self._progress.set_visibility(False)
+
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Mode(StrEnum):
+    NEWEST = "Newest"
+    OFFSET = "From offset"
+    TIME = "From time"
+    LIVE = "Live"
+
+
+class MessageControls:
+    """A row of inputs; `browsing` and `search` are what they say now."""
+
+    def __init__(self, first: Browsing, *, on_read: Work, on_stop: Work) -> None:
+        self._on_read = on_read
+        with ui.element("div").classes("m-toolbar"):
+            self._mode = ui.select(
+                [one.value for one in Mode], value=_mode_of(first).value, on_change=self._on_mode
+            ).props('outlined dense aria-label="Where to begin"')
+            begin = first.time or ("" if first.offset is None else str(first.offset))
+            self._from = ui.input(value=begin).props("outlined dense").classes("m-from")
+            self._from.on("keydown.enter", on_read)
+            self._partition = ui.number(
+                placeholder="all partitions", min=0, precision=0, value=first.partition
+            )
+            self._partition.props('outlined dense clearable aria-label="Partition"')
+            self._partition.on("keydown.enter", on_read)
+            self._search = ui.input(placeholder="Search records", value=first.search)
+            self._search.props('outlined dense clearable type=search aria-label="Search"')
+            self._search.classes("m-search").on("keydown.enter", on_read)
+            self._build_search_options()
+            self._committed = ui.checkbox("committed only")
+            self._button = ui.button("Read", icon="play_arrow", on_click=on_read)
+            self._stop_button = ui.button("Stop", icon="stop", on_click=on_stop)
+            self._button.props("unelevated")
+            self._stop_button.props("unelevated color=secondary")
+        self._stop_button.set_visibility(False)
+        self._show_from()
+
+    def _build_search_options(self) -> None:
+        with (
+            ui.button(icon="tune").props('flat round dense aria-label="Where and how to look"'),
+            ui.menu().props("no-parent-event=false"),
+            ui.element("div").classes("m-menu-card"),
+        ):
+            ui.label("Search in").classes("m-label")
+            self._in_key = ui.checkbox("keys", value=True)
+            self._in_value = ui.checkbox("values", value=True)
+            self._in_headers = ui.checkbox("headers")
+            ui.label("For").classes("m-label")
+            self._match_case = ui.checkbox("upper and lower case as typed")
+            self._is_pattern = ui.checkbox("a regular expression")
+
+    @property
+    def mode(self) -> Mode:
+        return Mode(self._mode.value)
+
+    @property
+    def partition(self) -> int | None:
+        return None if self._partition.value is None else int(self._partition.value)
+
+    @property
+    def begin(self) -> str:
+        """The text beside the mode: an offset or a time."""
+        return (self._from.value or "").strip()
+
+    @property
+    def committed_only(self) -> bool:
+        return bool(self._committed.value)
+
+    @property
+    def search(self) -> Search | None:
+        if not self._search.value:
+            return None
+        search = Search(
+            text=self._search.value,
+            in_key=bool(self._in_key.value),
+            in_value=bool(self._in_value.value),
+            in_headers=bool(self._in_headers.value),
+            match_case=bool(self._match_case.value),
+            is_pattern=bool(self._is_pattern.value),
+        )
+        if not (search.in_key or search.in_value or search.in_headers):
+            raise ConfigurationError("say where to search: in keys, values or headers")
+        return search
+
+    @property
+    def browsing(self) -> Browsing:
+        """As an address has it."""
+        mode, begin = self.mode, self.begin
+        return Browsing(
+            partition=self.partition,
+            offset=read_number(begin) if mode is Mode.OFFSET else None,
+            time=begin if mode is Mode.TIME and begin else None,
+            is_live=mode is Mode.LIVE,
+            search=self._search.value or "",
+        )
+
+    def show_running(self, is_running: bool) -> None:
+        self._stop_button.set_visibility(is_running)
+        self._button.set_visibility(not is_running)
+
+    async def _on_mode(self) -> None:
+        self._show_from()
+        if self.mode in (Mode.NEWEST, Mode.LIVE):
+            await self._on_read()
+
+    def _show_from(self) -> None:
+        mode = self.mode
+        self._from.set_visibility(mode in (Mode.OFFSET, Mode.TIME))
+        self._from.props(
+            'placeholder="an offset" aria-label="Offset"'
+            if mode is Mode.OFFSET
+            else 'placeholder="10m, 2h, or 2030-01-31T12:00" aria-label="Time"'
+        )
+
+
+def _mode_of(first: Browsing) -> Mode:
+    if first.is_live:
+        return Mode.LIVE
+    if first.offset is not None:
+        return Mode.OFFSET
+    return Mode.TIME if first.time is not None else Mode.NEWEST
+
+
+def open_record(topic: str, record: KeptRecord) -> None:
+    title = f"{topic} · partition {record.partition} · offset {record.offset:,}"
+    with opened_dialog(title, is_wide=True) as dialog:
+        ui.label(
+            f"{time_text(record.timestamp_ms)} UTC · {record.timestamp_ms} ms since 1970"
+        ).classes("m-faint")
+        _field("Key", record.key)
+        _field("Value", record.value)
+        if record.headers:
+            ui.label(f"Headers ({len(record.headers)})").classes("m-label")
+            with ui.element("div").classes("m-headers"):
+                for name, value in record.headers:
+                    ui.label(name).classes("m-mono m-break")
+                    ui.label(show(value).text).classes("m-mono m-break")
+        else:
+            ui.label("No headers").classes("m-faint")
+        link = Browsing(partition=record.partition, offset=record.offset, opens=True).path(topic)
+        with ui.element("div").classes("m-buttons"):
+            ui.button("Copy link", icon="link", on_click=lambda: _copy_link(link)).props("flat")
+            ui.button("Close", on_click=dialog.close).props("flat")
+
+
+def _copy_link(path: str) -> None:
+    """The host is what this browser calls it. Without https there is no clipboard for scripts."""
+    ui.run_javascript(f"""
+        const link = location.origin + {json.dumps(path)};
+        if (navigator.clipboard) navigator.clipboard.writeText(link);
+        else window.prompt("The link to this record", link);
+    """)
+
+
+def _field(label: str, kept: Kept) -> None:
+    shown = show(kept)
+    head = ui.element("div").classes("m-field-head")
+    text = ui.label(shown.text).classes("m-pre").props("tabindex=0")
+    with head:
+        ui.label(label).classes("m-label")
+        remark = ui.label(shown.remark).classes("m-faint")
+        ui.space()
+        if kept.data is None:
+            return
+
+        def put(found: Shown) -> None:
+            text.set_text(found.text)
+            remark.set_text(f"{found.remark}, as {found.format.value}")
+
+        has_schema = kept.decoding is not None
+        ui.toggle(
+            [one.value for one in Format if has_schema or one is not Format.SCHEMA],
+            value=Format.AUTO.value,
+            on_change=lambda event: put(show(kept, Format(event.value))),
+        ).props("dense flat no-caps size=sm")
+        ui.button(icon="content_copy", on_click=lambda: ui.clipboard.write(text.text)).props(
+            f'flat round dense size=sm aria-label="Copy {label.lower()}"'
+        )

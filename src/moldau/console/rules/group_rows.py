@@ -1,4 +1,4 @@
-"""Groups, their members and their lag as rows. Rules."""
+"""Groups, their members and their lag as rows, and where a reset leads. Rules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ from moldau.client.group_values import (
     GroupOffset,
     ShareGroupOffset,
 )
+from moldau.client.rules.offset_targets import (
+    AtBeginning,
+    AtOffset,
+    AtTime,
+    BeforeEnd,
+    ShiftBy,
+    Target,
+)
+from moldau.console.rules.browsing import parse_time
 from moldau.console.rules.paging import PageRequest, matches, natural_key, sort_rows
-from moldau.errors import KafkaError
+from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
 
 
@@ -161,3 +170,36 @@ def state_counts(listings: Collection[GroupListing]) -> Sequence[tuple[str, int]
 def group_severity(state: str) -> int:
     """Empty is nothing bad; what is between two states is worth a look."""
     return {"Stable": 0, "Empty": 3, "Dead": 2}.get(state, 1)
+
+
+BEGINNING, END, OFFSET, TIME, SHIFT = PLACES = (
+    "the beginning",
+    "the end",
+    "an offset",
+    "a time",
+    "forward or back by",
+)
+
+_END_OF_NUMBERS = 1 << 63  # of those that the protocol has room for
+
+
+def parse_target(place: str, text: str, now_ms: int) -> Target:
+    """The text means something for the last three places only."""
+    text = text.strip()
+    if place == BEGINNING:
+        return AtBeginning()
+    if place == END:
+        return BeforeEnd(0)
+    if place == TIME:
+        return AtTime(parse_time(text, now_ms))
+    try:
+        number = int(text.replace(",", ""))
+    except ValueError:
+        raise ConfigurationError(f"{text!r:.60} is no number") from None
+    if abs(number) >= _END_OF_NUMBERS:
+        raise ConfigurationError(f"{text:.60} is beyond all offsets")
+    if place == SHIFT:
+        return ShiftBy(number)
+    if number < 0:
+        raise ConfigurationError(f"{number} is no offset")
+    return AtOffset(number)

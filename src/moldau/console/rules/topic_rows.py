@@ -1,13 +1,21 @@
-"""Topics and their partitions as rows. Rules: what the cluster says in, what is shown out."""
+"""Topics, their partitions and settings as rows, and what people write about them. Rules."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from moldau.client.admin_values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigSource,
+    ResourceType,
+)
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.console.rules.paging import PageRequest, matches, natural_key, sort_rows
+from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 
@@ -171,4 +179,112 @@ def leader_sizes(
                 found[partition] = size_of_leader
             elif partition in largest:
                 found[partition] = largest[partition]
+    return found
+
+
+HIDDEN = "(hidden)"
+
+_OWN_SOURCES = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC,
+    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER,
+    ResourceType.GROUP: ConfigSource.DYNAMIC_GROUP,
+}
+"""What was set for the resource itself, and can be removed from it: the rest is inherited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRow:
+    """A setting; `fallback` is what would apply if it were removed, None where nobody says."""
+
+    name: str
+    value: str
+    source: str
+    fallback: str | None
+    is_set: bool
+    is_editable: bool
+    documentation: str
+
+
+def config_rows(entries: Iterable[ConfigEntry], kind: ResourceType) -> list[ConfigRow]:
+    """What was set for it comes first, each part by name."""
+    own = _OWN_SOURCES.get(kind)
+    rows = [_row(entry, is_set=entry.source is own) for entry in entries]
+    return sorted(rows, key=lambda row: (not row.is_set, row.name))
+
+
+def choose_configs(
+    rows: Sequence[ConfigRow], search: str, *, only_set: bool
+) -> Sequence[ConfigRow]:
+    return [row for row in rows if matches(row.name, search) and (row.is_set or not only_set)]
+
+
+def _row(entry: ConfigEntry, *, is_set: bool) -> ConfigRow:
+    return ConfigRow(
+        name=entry.name,
+        value=HIDDEN if entry.is_sensitive else _text(entry.value),
+        source=entry.source.label,
+        fallback=_fallback(entry, is_set=is_set),
+        is_set=is_set,
+        is_editable=not entry.is_read_only and not entry.is_sensitive,
+        documentation=entry.documentation or "",
+    )
+
+
+def _fallback(entry: ConfigEntry, *, is_set: bool) -> str | None:
+    """Synonyms are in the order in which they apply; the one that does is the first of them."""
+    if not is_set:
+        return _text(entry.value)
+    others = [one for one in entry.synonyms if one.source is not entry.source]
+    return _text(others[0].value) if others else None
+
+
+def _text(value: str | None) -> str:
+    return "" if value is None else value
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEdit:
+    """A change that was asked for, in words and as the protocol has it; None: nothing changes."""
+
+    change: ConfigChange
+    message: str
+
+
+def plan_edit(row: ConfigRow, wanted: str) -> ConfigEdit | None:
+    """Set another value. An empty text is a value, too: lists may be empty."""
+    wanted = wanted.strip()
+    if wanted == row.value:
+        return None
+    change = ConfigChange(name=row.name, operation=ConfigOperation.SET, value=wanted)
+    return ConfigEdit(change, f"{row.name}: {row.value or '(empty)'} → {wanted or '(empty)'}")
+
+
+def plan_removal(row: ConfigRow) -> ConfigEdit | None:
+    """Go back to what applies otherwise."""
+    if not row.is_set:
+        return None
+    change = ConfigChange(name=row.name, operation=ConfigOperation.DELETE, value=None)
+    then = "what applies without it" if row.fallback is None else row.fallback or "(empty)"
+    return ConfigEdit(change, f"{row.name}: {row.value or '(empty)'} → {then}, as for others")
+
+
+def parse_configs(text: str) -> dict[str, str]:
+    """`name=value`, one on a line; empty lines do not count."""
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise ConfigurationError(f"{line!r} is not of the form name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def parse_headers(text: str) -> list[tuple[str, str]]:
+    """`name: value`, one on a line; a name may come several times."""
+    found: list[tuple[str, str]] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ConfigurationError(f"{line!r} is not of the form name: value")
+        found.append((name.strip(), value.strip()))
     return found

@@ -1,20 +1,22 @@
-"""Bytes a second, in and out, of topics. Rules.
-
-Two sources. Brokers with a metrics port count what producers wrote to them and what consumers got,
-as it crossed the network: exact, both ways. Elsewhere the protocol tells how large the logs of the
-leaders are: what they have grown by is what was written, compressed as on disk. What retention or
-compaction took away meanwhile hides that; then the partition's last rate is taken for it, as long
-as records come. What is read cannot be known in that way.
-"""
+"""Records and bytes a second, in and out, and what charts of them are drawn from. Rules."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moldau.model import TopicPartition
+
+# Bytes a second, in and out, of topics. Rules.
+#
+# Two sources. Brokers with a metrics port count what producers wrote to them and what consumers
+# got, as it crossed the network: exact, both ways. Elsewhere the protocol tells how large the logs
+# of the leaders are: what they have grown by is what was written, compressed as on disk. What
+# retention or compaction took away meanwhile hides that; then the partition's last rate is taken
+# for it, as long as records come. What is read cannot be known in that way.
+
 
 FROM_METRICS = "counted by the brokers, replication left out"
 FROM_LOGS = "from the growth of logs; what is read, brokers tell with --metrics"
@@ -126,3 +128,128 @@ def only_topics(traffic: Traffic, topics: Iterable[str]) -> Traffic:
         else {name: rate for name, rate in traffic.bytes_out.items() if name in known},
         source=traffic.source,
     )
+
+
+# How fast records come, from the ends of partitions at two moments. Rules.
+#
+# The end of a partition grows by one with every record that is written (and with the markers of
+# transactions), on every Kafka-compatible cluster. A topic that was deleted and made anew begins at
+# 0 again: what would be negative counts as nothing.
+
+
+Point = tuple[float, float | None]
+"""Seconds since 1970, and a value; None draws a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The ends of all partitions at one moment; those without an answer are missing."""
+
+    seconds: float
+    ends: Mapping[TopicPartition, int]
+
+
+def topic_rates(before: Sample, after: Sample) -> Mapping[str, float]:
+    """Records per second of each topic that is in both."""
+    elapsed = after.seconds - before.seconds
+    if elapsed <= 0:
+        return {}
+    grown: defaultdict[str, int] = defaultdict(int)
+    for partition, end in after.ends.items():
+        begun = before.ends.get(partition)
+        if begun is not None:
+            grown[partition.topic] += max(0, end - begun)
+    return {topic: count / elapsed for topic, count in grown.items()}
+
+
+def busiest(rates: Mapping[str, float], count: int) -> list[tuple[str, float]]:
+    """Topics into which something is written, the fastest first."""
+    found = [(topic, rate) for topic, rate in rates.items() if rate > 0]
+    return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
+
+
+class TimeSeries:
+    """The last so many values of something. A pause in between is drawn as a gap."""
+
+    def __init__(self, points: int, gap_seconds: float) -> None:
+        self._points: deque[Point] = deque(maxlen=points)
+        self._gap_seconds = gap_seconds
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(self, seconds: float, value: float) -> None:
+        if self._points and seconds - self._points[-1][0] > self._gap_seconds:
+            self._points.append((self._points[-1][0] + 0.001, None))
+        self._points.append((seconds, value))
+
+    @property
+    def points(self) -> Iterable[Point]:
+        return self._points
+
+    @property
+    def last(self) -> float | None:
+        return self._points[-1][1] if self._points else None
+
+    def to_series(self) -> list[list[float | None]]:
+        """As a chart takes it: milliseconds since 1970, and the value."""
+        return [
+            [round(at * 1000), None if value is None else round(value, 2)]
+            for at, value in self._points
+        ]
+
+
+def pause_after(took_seconds: float, least_seconds: float, share: float = 0.1) -> float:
+    """How long to rest after a look that took so long: looking takes a tenth of the time, however
+    many partitions there are."""
+    return max(least_seconds - took_seconds, took_seconds * (1 / share - 1))
+
+
+POINTS = 600
+GAP_SECONDS = 15.0
+_TOPICS = 20
+
+
+class TrafficSeries:
+    """The last values; each series has its own moments."""
+
+    def __init__(self) -> None:
+        self.records = TimeSeries(POINTS, GAP_SECONDS)
+        self.bytes_in = TimeSeries(POINTS, GAP_SECONDS)
+        self.bytes_out = TimeSeries(POINTS, GAP_SECONDS)  # empty where nobody knows
+
+
+class TrafficHistories:
+    """`total` is kept all the time, a topic's from when it was first asked for."""
+
+    def __init__(self) -> None:
+        self.total = TrafficSeries()
+        self._topics: OrderedDict[str, TrafficSeries] = OrderedDict()
+
+    def of(self, topic: str) -> TrafficSeries:
+        found = self._topics.pop(topic, None) or TrafficSeries()
+        self._topics[topic] = found
+        while len(self._topics) > _TOPICS:
+            self._topics.popitem(last=False)
+        return found
+
+    def add_records(self, seconds: float, rates: Mapping[str, float]) -> None:
+        self.total.records.add(seconds, sum(rates.values()))
+        for topic, series in self._topics.items():
+            series.records.add(seconds, rates.get(topic, 0.0))
+
+    def add_traffic(self, seconds: float, traffic: Traffic) -> None:
+        self._add(self.total, seconds, None, traffic)
+        for topic, series in self._topics.items():
+            self._add(series, seconds, topic, traffic)
+
+    def _add(
+        self, series: TrafficSeries, seconds: float, topic: str | None, traffic: Traffic
+    ) -> None:
+        for kept, rates in (
+            (series.bytes_in, traffic.bytes_in),
+            (series.bytes_out, traffic.bytes_out),
+        ):
+            if rates is not None:
+                rate = sum(rates.values()) if topic is None else rates.get(topic, 0.0)
+                kept.add(seconds, rate)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.console.rules.browse_links import Browsing
+from moldau.console.rules.browsing import Browsing
 
 NUMBERS = st.none() | st.integers(0, 2**62)
 BROWSINGS = st.one_of(

@@ -10,7 +10,7 @@ from moldau.client.admin_values import (
     ConfigSynonym,
     ResourceType,
 )
-from moldau.console.rules.config_rows import (
+from moldau.console.rules.topic_rows import (
     HIDDEN,
     choose_configs,
     config_rows,

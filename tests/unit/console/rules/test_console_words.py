@@ -12,9 +12,9 @@ from moldau.client.rules.offset_targets import (
     ShiftBy,
     Target,
 )
-from moldau.console.rules.new_topic import parse_configs, parse_headers
-from moldau.console.rules.reset_targets import BEGINNING, END, OFFSET, SHIFT, TIME, parse_target
-from moldau.console.rules.start_points import parse_time
+from moldau.console.rules.browsing import parse_time
+from moldau.console.rules.group_rows import BEGINNING, END, OFFSET, SHIFT, TIME, parse_target
+from moldau.console.rules.topic_rows import parse_configs, parse_headers
 from moldau.errors import ConfigurationError
 
 NOW_MS = 1_700_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.console.rules.login_attempts import LoginAttempts, limits_of
+from moldau.console.rules.logins import LoginAttempts, limits_of
 
 
 def test_a_few_attempts_are_free_and_then_each_takes_twice_as_long() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from moldau.cli.line_parser import JsonLineParser
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.console.rules.record_export import to_csv, to_json_lines
-from moldau.console.rules.record_view import KEPT_BYTES, KeptRecord, keep
+from moldau.console.rules.record_view import KEPT_BYTES, KeptRecord, keep, to_csv, to_json_lines
 
 
 def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes]) -> KeptRecord:

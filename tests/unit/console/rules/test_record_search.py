@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.console.rules.record_search import Search
+from moldau.console.rules.browsing import Search
 from moldau.errors import ConfigurationError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.console.rules.throughput import Sample, TimeSeries, busiest, pause_after, topic_rates
+from moldau.console.rules.traffic import Sample, TimeSeries, busiest, pause_after, topic_rates
 from moldau.model import TopicPartition
 
 FIRST, SECOND, OTHER = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from moldau.console.rules.histories import TrafficHistories
 from moldau.console.rules.traffic import (
     FROM_METRICS,
     LogSizes,
     Traffic,
     TrafficCounters,
+    TrafficHistories,
     by_topic,
     growth_between,
     only_topics,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.read_bounds import OffsetRange
-from moldau.console.rules.windows import (
+from moldau.console.rules.browsing import (
     MAX_PARTITIONS,
     Cursor,
     Ranges,

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from moldau.client.blocking_consumer import Consumer, SimpleConsumer
     from moldau.client.blocking_producer import Producer
     from moldau.client.blocking_queue import Queue
-    from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
     from moldau.client.consumer import AsyncConsumer
+    from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
     from moldau.client.producer import AsyncProducer
     from moldau.client.producer_values import (
         Interceptor,
@@ -58,7 +58,7 @@ else:
             "client.blocking_producer": "Producer",
             "client.blocking_queue": "Queue",
             "client.consumer": "AsyncConsumer",
-            "client.committed_values": "ConsumerGroupMetadata GroupOffset",
+            "client.offset_values": "ConsumerGroupMetadata GroupOffset",
             "client.producer": "AsyncProducer",
             "client.producer_values": "Interceptor OutgoingRecord RecordMetadata RecordRange",
             "client.queue": "AsyncQueue",

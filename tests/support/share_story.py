@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Producer
 
-from moldau.client.admin_values import ConfigChange, ConfigResource
+from moldau.client.admin_values import ConfigChange, ConfigResource, ShareGroupOffset
 from moldau.client.blocking import Admin
-from moldau.client.group_values import ShareGroupOffset
 from support.topics import fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from moldau.cli.durations import format_duration
 from moldau.client.admin import AsyncAdmin
-from moldau.client.group_values import (
+from moldau.client.admin_values import (
     GroupDescription,
     GroupMember,
     GroupOffset,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import GroupDescription
 from moldau.client.group_reset import make_plan
-from moldau.client.group_values import GroupDescription
 from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
 from moldau.errors import (
     ConfigurationError,

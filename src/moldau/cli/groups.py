@@ -74,7 +74,7 @@ def list_groups(
 
 def _read_states(texts: Sequence[str]) -> Sequence[str]:
     """The states in the protocol's own spelling."""
-    from moldau.client.group_values import GroupState
+    from moldau.client.admin_values import GroupState
 
     states = [GroupState(text) for text in texts]
     if GroupState.UNKNOWN in states:

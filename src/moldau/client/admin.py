@@ -13,19 +13,17 @@ from random import Random
 
 from moldau.client.admin_acls import AclAdmin
 from moldau.client.admin_configs import ConfigAdmin
-from moldau.client.admin_groups import GroupAdmin
+from moldau.client.admin_groups import GroupAdmin, ShareGroupAdmin
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_placement import PlacementAdmin
 from moldau.client.admin_quotas import QuotaAdmin
-from moldau.client.admin_shares import ShareGroupAdmin
 from moldau.client.admin_tokens import TokenAdmin
 from moldau.client.admin_topics import TopicAdmin
 from moldau.client.admin_transactions import TransactionAdmin
 from moldau.client.admin_users import UserAdmin
-from moldau.client.admin_values import ClusterDescription, SpokenVersions
+from moldau.client.admin_values import ClusterDescription, PartitionLag, SpokenVersions
 from moldau.client.closed_at_exit import ClosedAtExit
 from moldau.client.cluster_client import ClientSettings, ClusterClient
-from moldau.client.group_values import PartitionLag
 from moldau.client.option_settings import client_settings
 from moldau.client.rules.arguments import require_kind
 from moldau.clock import Clock

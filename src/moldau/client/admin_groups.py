@@ -1,33 +1,27 @@
-"""Requests about groups and their committed offsets. A part of `AsyncAdmin`.
-
-A group is the matter of its coordinator, and every broker coordinates some: a list of all groups is
-what all brokers say together. To set a committed offset is to commit without being a member, which
-a coordinator takes while the group is empty.
-"""
+"""Requests about groups of every kind and their offsets. Parts of `AsyncAdmin`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kio.schema.errors import ErrorCode
 
 from moldau.client.admin_part import AdminPart, indexes_by_topic, topic_rows
-from moldau.client.admin_shares import describe_share_groups
-from moldau.client.admin_streams import describe_streams_groups
-from moldau.client.broker_errors import error_for, find_error
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.connections import BrokerConnection
-from moldau.client.coordinators import ask_coordinator, ask_coordinators, find_coordinator
-from moldau.client.group_question import ask_for_groups
-from moldau.client.group_values import (
+from moldau.client.admin_values import (
+    SHARE_TYPE,
     GroupDescription,
     GroupListing,
     GroupMember,
     GroupOffset,
     GroupState,
+    ShareGroupOffset,
 )
+from moldau.client.broker_errors import error_for, find_error
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.connections import BrokerConnection
+from moldau.client.coordinators import ask_coordinator, ask_coordinators, find_coordinator
 from moldau.client.rules.arguments import require_names
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.errors import (
@@ -38,30 +32,43 @@ from moldau.errors import (
     KafkaError,
     MalformedFrameError,
     NotCoordinatorError,
+    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION, NO_LEADER_EPOCH, NO_OFFSET
 from moldau.wire.apis import (
+    ALTER_SHARE_GROUP_OFFSETS,
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DESCRIBE_GROUPS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    STREAMS_GROUP_DESCRIBE,
+    Api,
 )
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 
 if TYPE_CHECKING:
+    from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsResponse
     from kio.schema.consumer_group_describe.v1.response import Assignment as ConsumerAssignment
     from kio.schema.consumer_group_describe.v1.response import (
         DescribedGroup as DescribedConsumerGroup,
     )
     from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+    from kio.schema.delete_share_group_offsets.v0 import DeleteShareGroupOffsetsResponse
     from kio.schema.describe_groups.v6.response import (
         DescribedGroup,
         DescribedGroupMember,
         DescribeGroupsResponse,
+    )
+    from kio.schema.describe_share_group_offsets.v1 import DescribeShareGroupOffsetsResponse
+    from kio.schema.describe_share_group_offsets.v1.response import (
+        DescribeShareGroupOffsetsResponsePartition,
     )
     from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse
@@ -73,6 +80,19 @@ if TYPE_CHECKING:
         OffsetFetchResponseGroup,
         OffsetFetchResponsePartitions,
     )
+    from kio.schema.share_group_describe.v1.response import DescribedGroup as DescribedShareGroup
+    from kio.schema.streams_group_describe.v0.response import Assignment as StreamsAssignment
+    from kio.schema.streams_group_describe.v0.response import (
+        DescribedGroup as DescribedStreamsGroup,
+    )
+
+
+# Requests about groups and their committed offsets. A part of `AsyncAdmin`.
+#
+# A group is the matter of its coordinator, and every broker coordinates some: a list of all groups
+# is what all brokers say together. To set a committed offset is to commit without being a member,
+# which a coordinator takes while the group is empty.
+
 
 _FIRST_WITH_STATES = 4
 _FIRST_WITH_TYPES = 5
@@ -402,4 +422,251 @@ def _raise_if_moved(rows: Done) -> Done:
             row, NotCoordinatorError | CoordinatorNotAvailableError | CoordinatorLoadInProgressError
         ):
             raise row
+    return rows
+
+
+# Requests about share groups (KIP-932) and how far they have come. A part of `AsyncAdmin`.
+#
+# A share group commits no offsets: share coordinators keep, for each partition, from where on
+# records are not done with (its start offset) and what is under way after it. To set a start offset
+# begins the partition anew: what was delivered of it, and how often, is forgotten.
+
+
+_UNKNOWN = -1
+
+
+class ShareGroupAdmin(AdminPart):
+    """What `AsyncAdmin` does with share groups."""
+
+    async def list_share_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, ShareGroupOffset | KafkaError]:
+        """How far a share group has come in these partitions, or in all that it has taken from."""
+        topics = None
+        if partitions is not None:
+            topics = [
+                {"topic_name": name, "partitions": tuple(indexes)}
+                for name, indexes in indexes_by_topic(partitions).items()
+            ]
+
+        async def ask(
+            connection: BrokerConnection,
+        ) -> Mapping[TopicPartition, ShareGroupOffset | KafkaError]:
+            values = {"groups": [{"group_id": group_id, "topics": topics}]}
+            answer = await connection.call(DESCRIBE_SHARE_GROUP_OFFSETS, values)
+            (group,) = cast("DescribeShareGroupOffsetsResponse", answer).groups
+            _raise_if_refused(group.error_code, group.error_message, group_id)
+            return {
+                partition: _read_share_offset(partition, row)
+                for topic in group.topics
+                for row in topic.partitions
+                for partition in (TopicPartition(topic.topic_name, row.partition_index),)
+            }
+
+        return await ask_coordinator(self._client, group_id, ask)
+
+    async def alter_share_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Begin partitions anew, at these offsets. Refused while the group has members."""
+        topics: dict[str, list[dict[str, object]]] = {}
+        for partition, offset in offsets.items():
+            row: dict[str, object] = {
+                "partition_index": partition.partition,
+                "start_offset": offset,
+            }
+            topics.setdefault(partition.topic, []).append(row)
+        values = {
+            "group_id": group_id,
+            "topics": [{"topic_name": name, "partitions": rows} for name, rows in topics.items()],
+        }
+
+        async def ask(connection: BrokerConnection) -> Mapping[TopicPartition, KafkaError | None]:
+            answer = await connection.call(ALTER_SHARE_GROUP_OFFSETS, values)
+            response = cast("AlterShareGroupOffsetsResponse", answer)
+            _raise_if_refused(response.error_code, response.error_message, group_id)
+            return {
+                partition: find_error(row.error_code, row.error_message, str(partition))
+                for topic in response.responses
+                for row in topic.partitions
+                for partition in (TopicPartition(topic.topic_name, row.partition_index),)
+            }
+
+        return await ask_coordinator(self._client, group_id, ask)
+
+    async def delete_share_group_offsets(
+        self, group_id: str, topics: Collection[str]
+    ) -> Mapping[str, KafkaError | None]:
+        """Forget what a share group has done in topics. Refused while the group has members."""
+        topics = require_names(topics)
+        values = {"group_id": group_id, "topics": [{"topic_name": name} for name in topics]}
+
+        async def ask(connection: BrokerConnection) -> Mapping[str, KafkaError | None]:
+            answer = await connection.call(DELETE_SHARE_GROUP_OFFSETS, values)
+            response = cast("DeleteShareGroupOffsetsResponse", answer)
+            _raise_if_refused(response.error_code, response.error_message, group_id)
+            return {
+                str(row.topic_name): find_error(row.error_code, row.error_message, row.topic_name)
+                for row in response.responses
+            }
+
+        return await ask_coordinator(self._client, group_id, ask)
+
+
+async def describe_share_groups(
+    connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
+) -> Mapping[str, GroupDescription | KafkaError]:
+    """Of those of the groups that are share groups; nothing of the others."""
+    rows: Sequence[DescribedShareGroup] = await ask_for_groups(
+        connection, SHARE_GROUP_DESCRIBE, group_ids
+    )
+    return {
+        str(row.group_id): _read_share_group(row, broker)
+        for row in rows
+        if row.error_code is not ErrorCode.group_id_not_found
+    }
+
+
+def _read_share_group(
+    row: DescribedShareGroup, coordinator: Broker
+) -> GroupDescription | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, row.error_message, f"group {row.group_id!r}")
+    return GroupDescription(
+        group_id=row.group_id,
+        state=GroupState(row.group_state),
+        protocol_type=SHARE_TYPE,
+        protocol=row.assignor_name,
+        coordinator=coordinator,
+        type=SHARE_TYPE,
+        epoch=row.group_epoch,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.client_host.removeprefix("/"),
+                assignment=tuple(
+                    TopicPartition(topic.topic_name, number)
+                    for topic in member.assignment.topic_partitions
+                    for number in topic.partitions
+                ),
+                epoch=member.member_epoch,
+            )
+            for member in row.members
+        ),
+    )
+
+
+def _read_share_offset(
+    partition: TopicPartition, row: DescribeShareGroupOffsetsResponsePartition
+) -> ShareGroupOffset | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, row.error_message, str(partition))
+    lag = getattr(row, "lag", _UNKNOWN)  # from version 1 on
+    return ShareGroupOffset(
+        start_offset=None if row.start_offset == _UNKNOWN else row.start_offset,
+        lag=None if lag == _UNKNOWN else lag,
+        leader_epoch=row.leader_epoch,
+    )
+
+
+def _raise_if_refused(code: ErrorCode, message: str | None, group_id: str) -> None:
+    if code is ErrorCode.group_id_not_found:
+        raise GroupNotFoundError(f"there is no share group {group_id!r}")
+    if code is ErrorCode.non_empty_group:
+        raise GroupNotEmptyError(f"group {group_id!r} has members")
+    if code is not ErrorCode.none:
+        raise error_for(code, message, f"group {group_id!r}")
+
+
+# What is asked about streams groups (KIP-1071). A part of `AsyncAdmin`.
+#
+# Their members run tasks; what a task reads are the partitions of its number in the topics of its
+# subtopology.
+
+
+_STREAMS_TYPE: Final = "streams"
+_ASSIGNOR: Final = "sticky"
+"""The only one that there is; brokers do not tell it."""
+
+_ReadTopics = Mapping[str, Sequence[str]]
+
+
+async def describe_streams_groups(
+    connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
+) -> Mapping[str, GroupDescription | KafkaError]:
+    """Of those of the groups that are streams groups; nothing of the others."""
+    rows: Sequence[DescribedStreamsGroup] = await ask_for_groups(
+        connection, STREAMS_GROUP_DESCRIBE, group_ids
+    )
+    return {
+        str(row.group_id): _read_streams_group(row, broker)
+        for row in rows
+        # Kafka refuses the request as a whole where the protocol is off.
+        if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version)
+    }
+
+
+def _read_streams_group(
+    row: DescribedStreamsGroup, coordinator: Broker
+) -> GroupDescription | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, row.error_message, f"group {row.group_id!r}")
+    subtopologies = () if row.topology is None else row.topology.subtopologies or ()
+    read = {
+        one.subtopology_id: (
+            *one.source_topics,
+            *(topic.name for topic in one.repartition_source_topics),
+        )
+        for one in subtopologies
+    }
+    return GroupDescription(
+        group_id=row.group_id,
+        state=GroupState(row.group_state),
+        protocol_type=_STREAMS_TYPE,
+        protocol=_ASSIGNOR,
+        coordinator=coordinator,
+        type=_STREAMS_TYPE,
+        epoch=row.group_epoch,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.client_host.removeprefix("/"),
+                instance_id=member.instance_id,
+                assignment=_partitions_of_tasks(member.assignment, read),
+                epoch=member.member_epoch,
+                target=_partitions_of_tasks(member.target_assignment, read),
+            )
+            for member in row.members
+        ),
+    )
+
+
+def _partitions_of_tasks(
+    assignment: StreamsAssignment, read: _ReadTopics
+) -> tuple[TopicPartition, ...]:
+    """Of active tasks: nobody reads for a copy of their state but from its changelog."""
+    return tuple(
+        TopicPartition(name, number)
+        for tasks in assignment.active_tasks
+        for name in read.get(tasks.subtopology_id, ())
+        for number in tasks.partitions
+    )
+
+
+async def ask_for_groups(
+    connection: BrokerConnection, api: Api, group_ids: Sequence[str]
+) -> Sequence[Any]:
+    """A row of each group, as the answer of this API has it; none where a broker knows no such
+    groups."""
+    try:
+        version = connection.choose_version(api)
+    except UnsupportedByBrokerError:
+        return ()
+    if not group_ids:
+        return ()
+    values = {"group_ids": tuple(group_ids), "include_authorized_operations": False}
+    answer: Any = await connection.call(api, values, version=version)
+    rows: Sequence[Any] = answer.groups
     return rows

@@ -18,21 +18,19 @@ from moldau.client.admin_values import (
     CreatedTopic,
     ElectionType,
     EligibleLeaders,
+    GroupDescription,
+    GroupListing,
+    GroupOffset,
     LogDirDescription,
     NewTopic,
+    PartitionLag,
     Reassignment,
     ResourceType,
+    ShareGroupOffset,
     SpokenVersions,
 )
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.cluster_client import ClientSettings
-from moldau.client.group_values import (
-    GroupDescription,
-    GroupListing,
-    GroupOffset,
-    PartitionLag,
-    ShareGroupOffset,
-)
 from moldau.client.offset_values import ListedOffset
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.client.transaction_values import (

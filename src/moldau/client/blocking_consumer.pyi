@@ -10,8 +10,8 @@ from datetime import datetime
 
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.blocking_streams import ConsumerFace
-from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.consumer import Some
+from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.deserializing import GivenDeserializer

@@ -7,9 +7,9 @@ Written by `make stubs`.
 
 from collections.abc import Sequence
 
-from moldau.client.committed_values import ConsumerGroupMetadata
 from moldau.client.consumer_setup import GivenOffsets
 from moldau.client.intake import CustomPartitioner
+from moldau.client.offset_values import ConsumerGroupMetadata
 from moldau.client.producer_face import ProducerFace
 from moldau.client.producer_values import Interceptor
 from moldau.client.record_preparer import GivenSerializer

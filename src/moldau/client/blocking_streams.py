@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.client.blocking_face import BlockingFace
-from moldau.client.committed_values import GroupOffset
 from moldau.client.consumer import (
     FOREVER_SECONDS,
     POLL_BYTES,
@@ -28,6 +27,7 @@ from moldau.client.consumer import (
 )
 from moldau.client.consumer_setup import CLOSE_SECONDS, GivenOffsets, read_offsets
 from moldau.client.loop_thread import LoopThread, watch
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.arguments import require_seconds
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch

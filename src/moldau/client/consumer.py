@@ -15,7 +15,6 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.consumer_core import ConsumerCore
 from moldau.client.consumer_setup import (
     CLOSE_SECONDS,
@@ -28,6 +27,7 @@ from moldau.client.consumer_setup import (
     read_offsets,
     read_time_ms,
 )
+from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.arguments import (
     require_partition,
     require_partitions,

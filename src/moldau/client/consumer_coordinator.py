@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.committed_values import GroupOffset
 from moldau.client.coordinator_link import CoordinatorLink
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.consumer_instructions import (
     Failure,
     LookUpCommitted,

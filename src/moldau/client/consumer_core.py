@@ -17,12 +17,12 @@ from typing import assert_never
 
 from moldau.client.awaited_commits import AwaitedCommits
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.consumer_coordinator import Coordinator
 from moldau.client.consumer_fetching import Fetching
 from moldau.client.consumer_heartbeats import ConsumerHeartbeats, make_member_id
 from moldau.client.news import News
+from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.option_settings import client_settings
 from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.arguments import require_partitions

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 
-from moldau.client.committed_values import GroupOffset
 from moldau.client.consumer_core import ConsumerCore
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.arguments import (
     require_by_partition,
     require_function,

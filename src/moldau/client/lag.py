@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from contextlib import aclosing
 
 from moldau.client.admin_logs import LogAdmin
+from moldau.client.admin_values import PartitionLag
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.group_values import PartitionLag
 from moldau.client.offset_values import ListedOffset, OffsetSpec
 from moldau.client.range_fetch import RangeSettings, fetch_range
 from moldau.client.rules.fetched_batches import FetchedBatch, decode_batch

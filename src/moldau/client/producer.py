@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from moldau.client.batch_promises import AsyncPromise, BatchPromise
 from moldau.client.closed_at_exit import ClosedAtExit
-from moldau.client.committed_values import ConsumerGroupMetadata
 from moldau.client.intake import CustomPartitioner, NotPlacedError, Place, Placed
+from moldau.client.offset_values import ConsumerGroupMetadata
 from moldau.client.producer_core import ProducerCore
 from moldau.client.producer_values import Interceptor, RecordMetadata, RecordRange
 from moldau.client.record_futures import ranges_of, when_all_are_kept

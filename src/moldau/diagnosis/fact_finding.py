@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ConfigResource, ListedOffset, OffsetSpec
+from moldau.client.admin_values import SHARE_TYPE, ConfigResource, ListedOffset, OffsetSpec
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.group_values import SHARE_TYPE
 from moldau.client.range_fetch import RangeSettings, fetch_answer, fetch_range
 from moldau.client.rules.cluster_metadata import PartitionMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord

@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ListedOffset, OffsetSpec
-from moldau.client.group_values import (
+from moldau.client.admin_values import (
     SHARE_TYPE,
     GroupDescription,
     GroupOffset,
+    ListedOffset,
+    OffsetSpec,
     ShareGroupOffset,
 )
 from moldau.diagnosis.rules.survey import GroupLook

@@ -9,7 +9,7 @@ import pytest
 
 from moldau.cli.consume_run import Consumption, Printing, ValuePrinting
 from moldau.cli.record_format import parse_format
-from moldau.client.group_values import GroupOffset
+from moldau.client.admin_values import GroupOffset
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.offset_targets import AtBeginning

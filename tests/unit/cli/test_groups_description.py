@@ -7,7 +7,7 @@ from moldau.cli.group_description import (
     GroupView,
     format_partitions,
 )
-from moldau.client.group_values import GroupDescription, GroupMember, GroupState
+from moldau.client.admin_values import GroupDescription, GroupMember, GroupState
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition

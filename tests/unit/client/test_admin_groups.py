@@ -17,8 +17,8 @@ from client.scripted_broker import (
     metadata,
 )
 from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import GroupDescription, GroupOffset, GroupState
 from moldau.client.blocking import Admin
-from moldau.client.group_values import GroupDescription, GroupOffset, GroupState
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.errors import (

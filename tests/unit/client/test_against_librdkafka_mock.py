@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from moldau.client.admin_values import GroupOffset
 from moldau.client.blocking import Admin
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.consumer import AsyncConsumer
-from moldau.client.group_values import GroupOffset
 from moldau.client.producer import AsyncProducer
 from moldau.client.producer_values import RecordRange
 from moldau.client.rules.cluster_metadata import TopicMetadata

@@ -12,7 +12,6 @@ SPARED = (
     "kio.serial",  # its classes are made for messages that few clients send
     "moldau.wire.messages",
     "moldau.client.admin_values",
-    "moldau.client.group_values",
 )
 
 

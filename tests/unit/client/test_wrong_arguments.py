@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import moldau
-from moldau.client.committed_values import GroupOffset
 from moldau.client.consumer_setup import read_offsets, read_time_ms
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.arguments import require_partitions, require_seconds, require_whole
 
 NOBODY = "127.0.0.1:1"

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ListedOffset
-from moldau.client.group_values import (
+from moldau.client.admin_values import (
     SHARE_TYPE,
     GroupDescription,
     GroupOffset,
     GroupState,
+    ListedOffset,
     ShareGroupOffset,
 )
 from moldau.client.rules.addresses import Address

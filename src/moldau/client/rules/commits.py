@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from moldau.client.committed_values import GroupOffset
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.consumer_instructions import (
     ConsumerTurn,
     Failure,

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from moldau.client.committed_values import GroupOffset
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.errors import ClientError, KafkaError

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from moldau.client.committed_values import GroupOffset
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.commits import CommitMode, Commits

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from moldau.client.committed_values import GroupOffset
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.consumer_instructions import (
     ConsumerInstruction,
     ConsumerTurn,

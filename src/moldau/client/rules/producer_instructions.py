@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeAlias
 
-from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
+from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.producer_batches import P, ProducerBatch, ProducerIdentity
 from moldau.errors import KafkaError, MoldauError
 from moldau.model import TopicPartition

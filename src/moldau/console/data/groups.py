@@ -7,9 +7,15 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from moldau.client.admin_values import ListedOffset, OffsetSpec
+from moldau.client.admin_values import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    ListedOffset,
+    OffsetSpec,
+    PartitionLag,
+)
 from moldau.client.group_reset import make_plan
-from moldau.client.group_values import GroupDescription, GroupListing, GroupState, PartitionLag
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
 from moldau.clock import Clock

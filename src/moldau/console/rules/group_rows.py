@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from moldau.client.admin_values import ListedOffset
-from moldau.client.group_values import (
+from moldau.client.admin_values import (
     GroupDescription,
     GroupListing,
     GroupMember,
     GroupOffset,
+    ListedOffset,
     ShareGroupOffset,
 )
 from moldau.client.rules.offset_targets import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from moldau.client.group_values import GroupState
+from moldau.client.admin_values import GroupState
 from moldau.diagnosis.rules.findings import Finding, Severity
 from moldau.diagnosis.rules.survey import ClusterSurvey, GroupSurvey
 

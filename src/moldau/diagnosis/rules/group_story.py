@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.client.group_values import SHARE_TYPE, GroupDescription, GroupState
+from moldau.client.admin_values import SHARE_TYPE, GroupDescription, GroupState
 from moldau.diagnosis.rules.explanation import Explanation
 from moldau.diagnosis.rules.survey import GroupLook
 from moldau.model import TopicPartition

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moldau.client.admin_values import LogDirDescription, Reassignment
-from moldau.client.group_values import GroupState
+from moldau.client.admin_values import GroupState, LogDirDescription, Reassignment
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.client.transaction_values import HangingTransaction, TransactionDescription
 from moldau.errors import KafkaError

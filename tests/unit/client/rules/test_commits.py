@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from client.rules.consumer_story import ONE, ZERO, Story, batch
+from moldau.client.admin_values import GroupOffset
 from moldau.client.broker_errors import error_for
-from moldau.client.group_values import GroupOffset
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
     Fetch,

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from client.rules.consumer_story import ALL_EVENTS, ONE, TWO, ZERO, Story, describe_cluster
+from moldau.client.admin_values import GroupOffset
 from moldau.client.broker_errors import error_for
-from moldau.client.group_values import GroupOffset
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
     FinishCommit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client.rules.producer_story import make_cluster
-from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
+from moldau.client.admin_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
 from moldau.client.rules.producer_instructions import (
     AskCoordinator,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moldau.client.admin_values import Broker, ListedOffset
-from moldau.client.group_values import (
+from moldau.client.admin_values import (
+    Broker,
     GroupDescription,
     GroupListing,
     GroupMember,
     GroupOffset,
     GroupState,
+    ListedOffset,
     ShareGroupOffset,
 )
 from moldau.client.rules.addresses import Address

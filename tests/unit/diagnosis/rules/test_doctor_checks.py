@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.client.admin_values import LogDirDescription
-from moldau.client.group_values import GroupState
+from moldau.client.admin_values import GroupState, LogDirDescription
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
 from moldau.client.transaction_values import (

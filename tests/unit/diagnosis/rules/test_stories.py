@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.client.admin_values import ConfigEntry, ConfigSource, ConfigSynonym
-from moldau.client.group_values import GroupDescription, GroupMember, GroupState
+from moldau.client.admin_values import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    GroupDescription,
+    GroupMember,
+    GroupState,
+)
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.transaction_values import ActiveProducer, TransactionDescription

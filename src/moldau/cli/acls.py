@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, with_option_groups
+from moldau.cli.output import Column, ask, note, print_document, print_table
+from moldau.cli.session import end_with, with_admin
+from moldau.errors import KafkaError
 from moldau.model import Principal
 from moldau.model.acls import (
+    CLUSTER_NAME,
+    OPERATIONS,
     AclBinding,
     AclEntry,
     AclFilter,
     AclOperation,
     AclPermission,
+    AclResourceType,
     PatternType,
     ResourcePattern,
 )
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
-    from moldau.model.acls import AclResourceType
 
 
 # Options are named as those of kafka-acls.sh where they mean the same.
@@ -154,8 +159,6 @@ def read_resources(
     cluster: bool,
 ) -> Resources:
     """The names by their types, of those that were given."""
-    from moldau.model.acls import CLUSTER_NAME, AclResourceType
-
     given = {
         AclResourceType.TOPIC: topics or (),
         AclResourceType.GROUP: groups or (),
@@ -195,8 +198,6 @@ def convenient_operations(
     *, producer: bool, consumer: bool, idempotent: bool, resources: Resources
 ) -> dict[AclResourceType, tuple[AclOperation, ...]]:
     """What --producer and --consumer stand for, as in kafka-acls.sh."""
-    from moldau.model.acls import CLUSTER_NAME, AclResourceType
-
     meant: dict[AclResourceType, tuple[AclOperation, ...]] = {}
     if (producer or consumer) and AclResourceType.TOPIC not in resources:
         raise typer.BadParameter("--producer and --consumer need a --topic", param_hint="--topic")
@@ -222,8 +223,6 @@ def convenient_operations(
 
 def check_operations(resource_type: AclResourceType, operations: Sequence[AclOperation]) -> None:
     """Refuse what cannot be done to such a resource, as Kafka's tool does."""
-    from moldau.model.acls import OPERATIONS
-
     known = OPERATIONS[resource_type] | {AclOperation.ALL}
     for one in operations:
         if one not in known:
@@ -249,8 +248,6 @@ def binding_document(binding: AclBinding) -> dict[str, object]:
 
 
 def print_bindings(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
-    from moldau.cli.output import Column, print_document, print_table
-
     if as_json:
         print_document([binding_document(one) for one in bindings])
         return
@@ -279,9 +276,6 @@ def list_acls(
     as_json: AsJson = False,
 ) -> None:
     """List who may do what. With `--resource-pattern-type match` all that holds for a resource."""
-    from moldau.cli.output import note
-    from moldau.cli.session import with_admin
-
     resources = read_resources(
         topic, group, transactional_id, user, delegation_token, cluster=cluster
     )
@@ -309,8 +303,6 @@ def add(
     options: BindingOptions, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 ) -> None:
     """Allow or deny somebody to do something. Without --operation it is everything."""
-    from moldau.cli.session import end_with, with_admin
-
     if not options.allow_principal and not options.deny_principal:
         raise typer.BadParameter(
             "name who with --allow-principal or --deny-principal", param_hint="--allow-principal"
@@ -338,10 +330,6 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Take entries out again: the same options that added them, or a resource for all of its."""
-    from moldau.cli.output import ask, note
-    from moldau.cli.session import end_with, with_admin
-    from moldau.errors import KafkaError
-
     resources = options.resources()
     if not resources:
         raise typer.BadParameter("name a resource", param_hint="--topic")

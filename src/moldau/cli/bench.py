@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.bench_run import (
+    Figures,
+    Load,
+    Measure,
+    bench_topic,
+    measure_consume,
+    measure_latency,
+    measure_produce,
+    measure_requests,
+    run_rounds,
+)
 from moldau.cli.options import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -14,11 +25,10 @@ from moldau.cli.options import (
     parse_settings,
     with_option_groups,
 )
+from moldau.client.admin_values import BROKER_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from moldau.cli.bench_run import Figures, Load, Measure
 
 
 Against = Annotated[
@@ -75,9 +85,6 @@ class LoadOptions:
     settings: Options = None
 
     def to_load(self) -> Load:
-        from moldau.cli.bench_run import Load
-        from moldau.client.admin_values import BROKER_DEFAULT
-
         return Load(
             record_bytes=self.record_size,
             seconds=self.seconds,
@@ -100,8 +107,6 @@ class RoundOptions:
     as_json: AsJson = False
 
     def run(self, measure: Measure, *, counted: str) -> None:
-        from moldau.cli.bench_run import run_rounds
-
         run_rounds(
             measure,
             bootstrap=self.bootstrap,
@@ -115,8 +120,6 @@ class RoundOptions:
 @with_option_groups
 def produce(options: LoadOptions, run: RoundOptions) -> None:
     """Measure how fast records go in, and how long their confirmation takes."""
-    from moldau.cli.bench_run import bench_topic, measure_produce
-
     load = options.to_load()
 
     async def measure(cluster: str, on_progress: Callable[[int, int], None]) -> Figures:
@@ -138,8 +141,6 @@ def consume(
 
     Without --topic a topic is filled first, for as long as a round takes.
     """
-    from moldau.cli.bench_run import bench_topic, measure_consume, measure_produce
-
     load = options.to_load()
 
     async def measure(cluster: str, on_progress: Callable[[int, int], None]) -> Figures:
@@ -158,8 +159,6 @@ def latency(
     rate: Annotated[float, typer.Option(min=0.1, metavar="N", help="Records per second.")] = 1000.0,
 ) -> None:
     """Measure how long a record takes from its producer to a consumer, at a steady rate."""
-    from moldau.cli.bench_run import bench_topic, measure_latency
-
     load = options.to_load()
 
     async def measure(cluster: str, on_progress: Callable[[int, int], None]) -> Figures:
@@ -178,7 +177,6 @@ def requests(
     seconds: Seconds = 10.0,
 ) -> None:
     """Measure small requests on one connection, one after the other or several at once."""
-    from moldau.cli.bench_run import Load, measure_requests
 
     async def measure(cluster: str, on_progress: Callable[[int, int], None]) -> Figures:
         load = Load(seconds=seconds)

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.cluster_plan import DEFAULT_FOLDER, MAX_BROKERS
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.cluster_plan import DEFAULT_FOLDER, MAX_BROKERS, ClusterPlan
+from moldau.cli.cluster_view import ClusterInfo, ClusterView, describe_info, look_at
+from moldau.cli.connection_options import CONFIG_VARIABLE
+from moldau.cli.doctor import count_of, print_findings
+from moldau.cli.local_cluster import open_cluster
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.reporting import warnings_shown
+from moldau.cli.session import with_admin
+from moldau.clock import SystemClock
+from moldau.diagnosis.cluster_look import ClusterLook, find_what_is_wrong
+from moldau.model.protocol_numbers import NO_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from moldau.cli.cluster_plan import ClusterPlan
-    from moldau.cli.cluster_view import ClusterInfo, ClusterView
     from moldau.client.admin import AsyncAdmin
     from moldau.client.rules.cluster_metadata import TopicMetadata
     from moldau.diagnosis.rules.survey import ClusterSurvey
@@ -37,10 +45,6 @@ def info(
     moldau cluster info
     moldau cluster info --bootstrap kafka:9092 --json
     """
-    from moldau.cli.cluster_view import describe_info
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-
     found = with_admin(bootstrap, describe_info)
     if as_json:
         print_document(found.to_document())
@@ -49,8 +53,6 @@ def info(
 
 
 def _print_info(found: ClusterInfo, *, show_apis: bool) -> None:
-    from moldau.cli.output import Column, print_table
-
     typer.secho(f"cluster {found.cluster.cluster_id or '(it tells no id)'}", bold=True)
     for name, text in found.summary():
         typer.echo(f"  {name:<12}{text}")
@@ -82,11 +84,6 @@ def health(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
     moldau cluster health
     moldau cluster health --bootstrap kafka:9092 --json
     """
-    from moldau.cli.doctor import count_of, print_findings
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-    from moldau.diagnosis.cluster_look import find_what_is_wrong
-
     survey = with_admin(bootstrap, _look)
     findings = find_what_is_wrong(survey)
     if as_json:
@@ -105,9 +102,6 @@ def health(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
 
 
 async def _look(admin: AsyncAdmin) -> ClusterSurvey:
-    from moldau.clock import SystemClock
-    from moldau.diagnosis.cluster_look import ClusterLook
-
     return await ClusterLook(admin, clock=SystemClock()).take_vital_signs()
 
 
@@ -205,13 +199,6 @@ def start(
     moldau cluster start --secure moldau-secure
     moldau cluster start --set log.retention.hours=24 --data-dir /srv/moldau
     """
-    from moldau.cli.cluster_plan import ClusterPlan
-    from moldau.cli.connection_options import CONFIG_VARIABLE
-    from moldau.cli.local_cluster import open_cluster
-    from moldau.cli.options import parse_pairs
-    from moldau.cli.output import note
-    from moldau.cli.reporting import warnings_shown
-
     parse_pairs(to_set or (), "--set")
     plan = ClusterPlan.choose(
         data_dir,
@@ -268,11 +255,6 @@ def status(
     eligible to lead without being in sync and who had everything last. Fails unless all processes
     run and all brokers are in the cluster.
     """
-    from moldau.cli.cluster_plan import ClusterPlan
-    from moldau.cli.cluster_view import look_at
-    from moldau.cli.local_cluster import open_cluster
-    from moldau.cli.output import print_document
-
     view = look_at(open_cluster(data_dir, ClusterPlan.require(data_dir)))
     if as_json:
         print_document(view.to_document(internal=internal))
@@ -283,8 +265,6 @@ def status(
 
 
 def _print_status(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
-    from moldau.cli.output import Column, print_table
-
     if view.nodes:
         print_table(
             (Column("zookeeper"), Column("pid", True), Column("mode")),
@@ -317,9 +297,6 @@ def _print_status(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
 
 
 def _print_partitions(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
-    from moldau.cli.output import Column, print_table
-    from moldau.model.protocol_numbers import NO_BROKER
-
     has_eligible = any(key.topic == topic.name for key in view.leaders for topic in topics)
     columns = (
         Column("topic"),
@@ -364,10 +341,6 @@ def stop(
     ] = DEFAULT_FOLDER,
 ) -> None:
     """Stop the brokers, one after the other, then ZooKeeper if there is one. The data stays."""
-    from moldau.cli.cluster_plan import ClusterPlan
-    from moldau.cli.local_cluster import open_cluster
-    from moldau.cli.output import note
-
     cluster = open_cluster(data_dir, ClusterPlan.require(data_dir))
     if not cluster.stop(note):
         note(f"nothing was running in {data_dir}")

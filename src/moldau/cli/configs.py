@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
-
-if TYPE_CHECKING:
-    from moldau.client.admin_values import ConfigEntry, ConfigResource
-
+from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.session import with_admin
+from moldau.client.admin_values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ResourceType,
+)
+from moldau.config.unknown import find_unknown
+from moldau.errors import KafkaError
 
 Topic = Annotated[
     str | None, typer.Option("--topic", metavar="NAME", help="A topic.", show_default=False)
@@ -63,8 +70,6 @@ def require_target(
     client_metrics: str | None = None,
 ) -> ConfigResource:
     """Exactly one of them has to be given."""
-    from moldau.client.admin_values import ConfigResource, ResourceType
-
     if sum(one is not None for one in (topic, broker, group, loggers, client_metrics)) != 1:
         raise typer.BadParameter(
             "name one of --topic, --broker, --group, --loggers and --client-metrics",
@@ -98,10 +103,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show the settings of a topic, broker, group or subscription, and where each comes from."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-    from moldau.errors import KafkaError
-
     resource = require_target(topic, broker, group, loggers, client_metrics)
     answer = with_admin(bootstrap, lambda admin: admin.describe_configs([resource]))[resource]
     if isinstance(answer, KafkaError):
@@ -159,11 +160,6 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a topic, broker, group or subscription. What is not named stays."""
-    from moldau.cli.output import note, print_document
-    from moldau.cli.session import with_admin
-    from moldau.client.admin_values import ConfigChange, ConfigOperation
-    from moldau.config.unknown import find_unknown
-
     resource = require_target(topic, broker, group, loggers, client_metrics)
     settings = parse_settings(to_set or (), "--set")
     removed = to_unset or []

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.connection_options import client_options
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from moldau.cli.output import note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,10 +121,8 @@ def console(
     import asyncio
     import logging
 
-    from moldau.cli.connection_options import client_options
     from moldau.cli.console_process import is_installed, missing_text
     from moldau.cli.console_sources import metrics_pages
-    from moldau.cli.output import note
     from moldau.client.rules.addresses import parse_bootstrap
     from moldau.console.rules.logins import asks_for_password
     from moldau.console.settings import ConsoleSettings, find_exposure, parse_listen

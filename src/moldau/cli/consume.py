@@ -8,6 +8,8 @@ import typer
 
 from moldau.cli.connection_options import client_options, refuse_settings
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from moldau.cli.output import warn
+from moldau.cli.reporting import warnings_shown
 from moldau.cli.schema_options import FORMATS, SchemaRegistryUrl, require_format
 
 if TYPE_CHECKING:
@@ -165,7 +167,6 @@ def consume(
 
     from moldau.cli.consume_run import Consumption, consume_records
     from moldau.cli.offset_target import choose_start
-    from moldau.cli.reporting import warnings_shown
     from moldau.cli.session import made_for_millions
 
     if release and queue is None:
@@ -268,8 +269,6 @@ def _check_group_settings(settings: Mapping[str, str], group: str | None) -> Non
     """A file that is shared with other clients may name their group: the command joins a group only
     when it is asked to, because members of a group take partitions from each other."""
     if group is None and settings.get("group.id"):
-        from moldau.cli.output import warn
-
         name = settings["group.id"]
         warn(f"group.id is ignored: --group {name} reads as a member of the group {name}")
     if group is not None and settings.get("enable.auto.commit", "").lower() == "false":
@@ -363,7 +362,6 @@ def _consume_queue(
     import asyncio
 
     from moldau.cli.consume_run import QueueConsumption, consume_queue
-    from moldau.cli.reporting import warnings_shown
 
     consumption = QueueConsumption(
         topic=topic,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import note, print_document
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
@@ -44,7 +45,6 @@ def doctor(
     moldau doctor
     moldau doctor --bootstrap kafka:9092 --json
     """
-    from moldau.cli.output import note, print_document
     from moldau.cli.session import with_admin
     from moldau.diagnosis.cluster_look import find_all
     from moldau.diagnosis.rules.findings import Severity

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import note, print_document
 from moldau.model import TopicPartition
 
 
@@ -47,7 +48,6 @@ def elect(
     moldau elect preferred --all
     moldau elect unclean clicks-0 clicks-3
     """
-    from moldau.cli.output import note, print_document
     from moldau.cli.session import end_with, with_admin
     from moldau.client.admin_values import ElectionType
     from moldau.errors import ElectionNotNeededError

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import print_document
+from moldau.cli.reporting import warnings_shown
+from moldau.cli.session import command_settings
+from moldau.client.admin import AsyncAdmin
+from moldau.client.cluster_client import ClusterClient
+from moldau.clock import SystemClock
+from moldau.diagnosis.fact_finding import FactFinding
+from moldau.diagnosis.metrics_ports import MetricsPorts, find_ports
+from moldau.diagnosis.rules.group_story import explain_group
+from moldau.diagnosis.rules.partition_story import explain_partition
+from moldau.diagnosis.rules.record_story import explain_record
+from moldau.diagnosis.rules.topic_story import explain_topic
+from moldau.model import TopicPartition
 
 if TYPE_CHECKING:
-    from moldau.diagnosis.fact_finding import FactFinding
     from moldau.diagnosis.rules.explanation import Explanation
 
 
@@ -33,14 +45,6 @@ def find_facts(
     """Ask a cluster, with the metrics ports that are given or that it names."""
     import asyncio
 
-    from moldau.cli.reporting import warnings_shown
-    from moldau.cli.session import command_settings
-    from moldau.client.admin import AsyncAdmin
-    from moldau.client.cluster_client import ClusterClient
-    from moldau.clock import SystemClock
-    from moldau.diagnosis.fact_finding import FactFinding
-    from moldau.diagnosis.metrics_ports import MetricsPorts, find_ports
-
     async def session() -> T:
         async with AsyncAdmin(bootstrap, command_settings()) as admin:
             client = ClusterClient(bootstrap, command_settings())
@@ -55,8 +59,6 @@ def find_facts(
 
 
 def show(explanation: Explanation, *, as_json: bool) -> None:
-    from moldau.cli.output import print_document
-
     if as_json:
         print_document(explanation.document())
         return
@@ -78,9 +80,6 @@ def record(
     Retention, compaction by a later record, DeleteRecords, an aborted transaction, not committed,
     never written. Which of them it was that deleted a record, brokers with --metrics remember.
     """
-    from moldau.diagnosis.rules.record_story import explain_record
-    from moldau.model import TopicPartition
-
     wanted = TopicPartition(topic, partition)
     facts = find_facts(bootstrap, metrics, lambda ask: ask.about_record(wanted, offset))
     show(explain_record(facts), as_json=as_json)
@@ -94,9 +93,6 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """What holds the high watermark, readers of committed records, retention or cleaning back."""
-    from moldau.diagnosis.rules.partition_story import explain_partition
-    from moldau.model import TopicPartition
-
     wanted = TopicPartition(topic, number)
     facts = find_facts(bootstrap, metrics, lambda ask: ask.about_partition(wanted))
     show(explain_partition(facts), as_json=as_json)
@@ -112,8 +108,6 @@ def group(
     as_json: AsJson = False,
 ) -> None:
     """The last rebalances of a group with their causes, who holds what, and why lag grows."""
-    from moldau.diagnosis.rules.group_story import explain_group
-
     facts = find_facts(bootstrap, metrics, lambda ask: ask.about_group(name, watch))
     show(explain_group(facts), as_json=as_json)
 
@@ -124,7 +118,5 @@ def topic(
     as_json: AsJson = False,
 ) -> None:
     """The options of a topic, where each comes from, and what they do together."""
-    from moldau.diagnosis.rules.topic_story import explain_topic
-
     facts = find_facts(bootstrap, ("none",), lambda ask: ask.about_topic(name))
     show(explain_topic(facts), as_json=as_json)

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.group_description import GroupView, describe_all
+from moldau.cli.group_reset import Reset, ResetOutcome, perform_reset
+from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
+from moldau.cli.output import Column, confirm, note, print_document, print_table
+from moldau.cli.session import end_with, report_deleted, with_admin
+from moldau.client.admin_values import GroupState
+from moldau.errors import GroupNotFoundError, KafkaError
 
 if TYPE_CHECKING:
-    from moldau.cli.group_description import GroupView
-    from moldau.cli.group_reset import ResetOutcome
     from moldau.client.rules.offset_targets import PlannedReset
 
 
@@ -41,9 +46,6 @@ def list_groups(
     as_json: AsJson = False,
 ) -> None:
     """List groups and their states."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     states, types = _read_states(state or ()), _read_types(kind or ())
     found = with_admin(bootstrap, lambda admin: admin.list_groups(states=states, types=types))
     groups = [found[name] for name in sorted(found)]
@@ -74,8 +76,6 @@ def list_groups(
 
 def _read_states(texts: Sequence[str]) -> Sequence[str]:
     """The states in the protocol's own spelling."""
-    from moldau.client.admin_values import GroupState
-
     states = [GroupState(text) for text in texts]
     if GroupState.UNKNOWN in states:
         wrong = texts[states.index(GroupState.UNKNOWN)]
@@ -114,11 +114,6 @@ def describe(
     Lag is counted in records, and in the age of the oldest record that is still to be read. Of a
     share group that is the oldest record that nobody has accepted or rejected: where it starts.
     """
-    from moldau.cli.group_description import describe_all
-    from moldau.cli.output import note, print_document
-    from moldau.cli.session import end_with, with_admin
-    from moldau.errors import KafkaError
-
     with_members = members or (as_json and not offsets)
     with_offsets = offsets or not members
     answers = with_admin(
@@ -150,8 +145,6 @@ def _print_group(group: GroupView, *, with_members: bool) -> None:
 
 
 def _print_members(group: GroupView) -> None:
-    from moldau.cli.output import Column, print_table
-
     columns = (
         Column("member", is_cut=True),
         Column("instance"),
@@ -163,8 +156,6 @@ def _print_members(group: GroupView) -> None:
 
 
 def _print_offsets(group: GroupView) -> None:
-    from moldau.cli.output import Column, print_table
-
     if group.is_shared:
         titles = ("partition", "start", "end", "lag", "oldest", "takers")
         shared = (Column("topic"), *(Column(title, True) for title in titles))
@@ -237,10 +228,6 @@ def reset_offsets(
     A group that is not there yet is made by this, unless it is to be a share group. A share group
     begins the partitions anew: what was delivered of them, and how often, is forgotten.
     """
-    from moldau.cli.group_reset import Reset, perform_reset
-    from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
-    from moldau.cli.session import end_with, with_admin
-
     options = TargetOptions(
         to_earliest=to_earliest,
         to_latest=to_latest,
@@ -264,8 +251,6 @@ def reset_offsets(
 
 
 def _print_reset_document(outcome: ResetOutcome) -> None:
-    from moldau.cli.output import print_document
-
     print_document(
         {
             "group": outcome.reset.group_id,
@@ -284,8 +269,6 @@ def _print_reset_document(outcome: ResetOutcome) -> None:
 
 
 def _print_reset(outcome: ResetOutcome) -> None:
-    from moldau.cli.output import Column, note, print_table
-
     columns = (
         Column("topic"),
         Column("partition", True),
@@ -321,10 +304,6 @@ def delete(
 
     Asks first at a terminal.
     """
-    from moldau.cli.output import confirm
-    from moldau.cli.session import report_deleted, with_admin
-    from moldau.errors import GroupNotFoundError
-
     question = f"Forget {', '.join(names)} and all committed offsets?"
     confirm(question, yes=yes, as_json=as_json)
     answers = with_admin(bootstrap, lambda admin: admin.delete_groups(names))

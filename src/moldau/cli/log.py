@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.log_dump import (
+    ReadRows,
+    base_offset_of,
+    find_reader,
+    is_fault,
+    to_document,
+    to_lines,
+    walk_segment,
+)
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-
-if TYPE_CHECKING:
-    from moldau.cli.log_dump import ReadRows
-
+from moldau.cli.output import Column, note, print_document, print_line, print_table
+from moldau.cli.session import end_with, with_admin
+from moldau.console.rules.wording import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +55,6 @@ def dirs(
     A replica that moves between two directories of its broker is in both until it has arrived: in
     the new one as a future replica, with the offsets that it is behind.
     """
-    from moldau.cli.session import end_with, with_admin
     from moldau.errors import KafkaError
 
     described = with_admin(bootstrap, lambda admin: admin.describe_log_dirs(broker))
@@ -67,7 +74,6 @@ def _chosen(described: LogDirDescription, topics: set[str] | None) -> list[Repli
 
 
 def _print_json(described: Described, topics: set[str] | None) -> None:
-    from moldau.cli.output import print_document
     from moldau.errors import KafkaError
 
     print_document(
@@ -97,8 +103,6 @@ def _print_json(described: Described, topics: set[str] | None) -> None:
 
 
 def _print_tables(described: Described, topics: set[str] | None, with_replicas: bool) -> None:
-    from moldau.cli.output import Column, note, print_table
-    from moldau.console.rules.wording import size_text
     from moldau.errors import KafkaError
 
     columns = (
@@ -186,9 +190,6 @@ def dump(
 
     Fails when a file is damaged, and says where.
     """
-    from moldau.cli.log_dump import find_reader
-    from moldau.cli.output import note
-
     sound = True
     for path in files:
         if not as_json and len(files) > 1:
@@ -207,9 +208,6 @@ def dump(
 
 def _dump_segment(path: Path, with_records: bool, as_json: bool) -> bool:
     """Print every batch; say whether all were sound."""
-    from moldau.cli.log_dump import is_fault, to_document, to_lines, walk_segment
-    from moldau.cli.output import print_line
-
     sound = True
     with path.open("rb") as file:
         for walked in walk_segment(file, path.stat().st_size):
@@ -223,9 +221,6 @@ def _dump_segment(path: Path, with_records: bool, as_json: bool) -> bool:
 
 
 def _dump_rows(path: Path, reader: ReadRows, as_json: bool) -> None:
-    from moldau.cli.log_dump import base_offset_of
-    from moldau.cli.output import print_line
-
     for row in reader(path, base_offset_of(path)):
         if as_json:
             print_line(row)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import typer
 
 from moldau.cli.durations import parse_duration_ms
-from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.offset_targets import (
     AtBeginning,
     AtOffset,
@@ -22,6 +22,9 @@ from moldau.client.rules.offset_targets import (
 )
 from moldau.errors import UsageError
 from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.client.consumer import AsyncConsumer
 
 
 def parse_offset(text: str) -> Start:

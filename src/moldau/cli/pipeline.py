@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.connection_options import security_options
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson
-from moldau.cli.pipeline_display import run_beside, stopping
+from moldau.cli.output import Column, print_document, print_table
+from moldau.cli.pipeline_display import (
+    format_name,
+    format_query,
+    format_set_aside,
+    run_beside,
+    stopping,
+    watching,
+)
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline.model import Pipeline
@@ -48,7 +58,6 @@ def load_with_security(file: Path) -> Pipeline:
     """What the file declares, with the security of --command-config or the profile."""
     from dataclasses import replace
 
-    from moldau.cli.connection_options import security_options
     from moldau.spark.pipeline.file import load_pipeline
 
     return replace(load_pipeline(file), security=security_options())
@@ -75,8 +84,6 @@ def run(
 
     Needs moldau[spark] and Java 17. Started again, it goes on where it was.
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.pipeline_display import watching
     from moldau.spark.pipeline.checkpoint import Checkpoint
     from moldau.spark.pipeline.needs import require_spark
 
@@ -104,8 +111,6 @@ def run(
 
 
 def _print_run(report: RunReport) -> None:
-    from moldau.cli.pipeline_display import format_name, format_query
-
     typer.echo(f"{report.pipeline}: {report.state}")
     names = [format_name(query.name) for query in report.queries]
     width = max(map(len, names), default=0)
@@ -125,8 +130,6 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say what a pipeline file does, or what is wrong with it. Runs nothing."""
-    from moldau.cli.output import print_document
-
     pipeline = load_with_security(file)
     if plan:
         _plan(pipeline, choose_bootstrap(bootstrap, pipeline.bootstrap))
@@ -212,7 +215,6 @@ def status(
 
     Reads its checkpoint and asks the brokers; needs no Spark.
     """
-    from moldau.cli.output import print_document
     from moldau.spark.pipeline.status import read_status
 
     pipeline = load_with_security(file)
@@ -235,8 +237,6 @@ def _print_status(found: PipelineStatus) -> None:
 
 
 def _format_report(found: PipelineStatus) -> str:
-    from datetime import UTC, datetime
-
     report = found.report
     if report is None:
         return "none"
@@ -255,9 +255,6 @@ def _find_delivery(found: PipelineStatus, name: str) -> str:
 
 
 def _print_query(query: QueryStatus, delivery: str) -> None:
-    from moldau.cli.output import Column, print_table
-    from moldau.cli.pipeline_display import format_set_aside
-
     typer.echo(f"  {query.name}, {query.lag:,} records behind{delivery}")
     if query.set_aside:
         typer.echo(f"    {format_set_aside(query.set_aside)}")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import Column, Progress, note, print_document, print_table
+from moldau.cli.reporting import warnings_shown
 from moldau.console.rules.wording import plural
 
 if TYPE_CHECKING:
@@ -72,7 +74,6 @@ def plan(
     removed again, and answers with max(target/p, target/c).
     """
     from moldau.cli.bench_run import Load, parse_rate, rate_text
-    from moldau.cli.output import Column, note, print_document, print_table
     from moldau.client.admin_values import BROKER_DEFAULT
 
     wanted = parse_rate(target)
@@ -132,8 +133,6 @@ def _measure(
     import asyncio
 
     from moldau.cli.bench_run import bench_topic, measure_consume, measure_produce
-    from moldau.cli.output import Progress
-    from moldau.cli.reporting import warnings_shown
     from moldau.cli.session import command_settings, made_for_millions
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_values import TopicMetadata

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from moldau.cli.connection_options import refuse_settings
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, with_option_groups
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs, with_option_groups
 from moldau.cli.schema_options import FORMATS, WrittenSchemas
 
 _UNSUPPORTED: Final = {
@@ -149,7 +149,6 @@ def produce(
     moldau produce clicks --format avro --value-schema click.avsc
     """
     from moldau.cli.line_parser import LineParser, Parser
-    from moldau.cli.options import parse_pairs
     from moldau.cli.produce_run import Production, run_production
     from moldau.records.lines import LINE_END
 

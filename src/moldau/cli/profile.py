@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
+from moldau.cli.connection_options import PROFILE_VARIABLE
 from moldau.cli.options import AsJson, parse_settings
+from moldau.cli.output import Column, can_ask, note, print_document, print_table
+from moldau.cli.profiles import delete_profile, require_profile, use_profile
+from moldau.client.rules.addresses import parse_bootstrap
 
 
 def create(
@@ -73,8 +77,6 @@ def create(
     moldau profile create test --bootstrap kt:9093 --command-config ssl.properties
     """
     from moldau.cli import profiles
-    from moldau.cli.output import can_ask, print_document
-    from moldau.client.rules.addresses import parse_bootstrap
 
     if brokers is None and command_config is None:
         raise typer.BadParameter("say where the cluster is", param_hint="--bootstrap")
@@ -120,10 +122,6 @@ def use(
     --bootstrap and MOLDAU_BOOTSTRAP name another cluster, --profile and MOLDAU_PROFILE another
     profile.
     """
-    from moldau.cli.connection_options import PROFILE_VARIABLE
-    from moldau.cli.output import note
-    from moldau.cli.profiles import use_profile
-
     if (name is None) is not none:
         raise typer.BadParameter("name a profile, or give --none", param_hint="NAME")
     use_profile(name)
@@ -136,7 +134,6 @@ def use(
 def list_profiles(as_json: AsJson = False) -> None:
     """List the profiles; a star marks the one in use."""
     from moldau.cli import profiles
-    from moldau.cli.output import Column, note, print_document, print_table
 
     found, in_use = profiles.list_profiles(), profiles.name_in_use()
     if as_json:
@@ -177,7 +174,6 @@ def show(
 ) -> None:
     """Show what a profile says. Secrets are not shown."""
     from moldau.cli import profiles
-    from moldau.cli.output import print_document
 
     profile = profiles.find_profile_in_use() if name is None else profiles.require_profile(name)
     if profile is None:
@@ -200,9 +196,6 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete profiles. The clusters do not hear of it."""
-    from moldau.cli.output import print_document
-    from moldau.cli.profiles import delete_profile, require_profile
-
     for name in names:
         require_profile(name)
     for name in names:

@@ -18,6 +18,7 @@ from typing import Final
 
 import typer
 
+from moldau.cli.output import warn
 from moldau.config.client_options import AdminOptions
 from moldau.config.declarations.security import ClientSecurityOptions
 from moldau.config.properties import parse_properties
@@ -164,7 +165,6 @@ def read_settings(path: Path) -> dict[str, str]:
 
 def warn_of_unknown_names(settings: Mapping[str, str], source: str) -> None:
     """Warn of names that no client knows: they are probably misspelt, and have no effect."""
-    from moldau.cli.output import warn
     from moldau.config.client_consumer_options import ConsumerOptions
     from moldau.config.client_options import ProducerOptions
     from moldau.config.client_queue_options import QueueOptions

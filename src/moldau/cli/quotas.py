@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
-
-if TYPE_CHECKING:
-    from moldau.quotas.rules.entities import Default, QuotaEntity
-
+from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.session import with_admin
+from moldau.quotas.rules.entities import DEFAULT, Default, QuotaEntity, kinds_of
 
 User = Annotated[
     str | None,
@@ -43,14 +42,10 @@ LIMITS = (
 
 
 def name_of(text: str | None) -> str | Default | None:
-    from moldau.quotas.rules.entities import DEFAULT
-
     return DEFAULT if text == _DEFAULT_WORD else text
 
 
 def require_entity(user: str | None, client_id: str | None, ip: str | None) -> QuotaEntity:
-    from moldau.quotas.rules.entities import QuotaEntity
-
     if user is None and client_id is None and ip is None:
         raise typer.BadParameter(
             "say whose quota: --user, --client-id or --ip", param_hint="--user"
@@ -61,8 +56,6 @@ def require_entity(user: str | None, client_id: str | None, ip: str | None) -> Q
 
 
 def to_document(entity: QuotaEntity) -> dict[str, str]:
-    from moldau.quotas.rules.entities import Default
-
     return {
         kind: name.value if isinstance(name, Default) else name
         for kind, name in entity.parts.items()
@@ -81,9 +74,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show the quotas of a user, client id or address, or all there are."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     found = with_admin(
         bootstrap,
         lambda admin: admin.describe_client_quotas(
@@ -115,9 +105,6 @@ def set_quotas(
     as_json: AsJson = False,
 ) -> None:
     """Set quotas of a user, client id or address. What is not named stays."""
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-
     entity = require_entity(user, client_id, ip)
     wanted = {name: _number(name, text) for name, text in parse_settings(limits, "LIMIT").items()}
     answers = with_admin(bootstrap, lambda admin: admin.alter_client_quotas({entity: wanted}))
@@ -150,10 +137,6 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Remove quotas of a user, client id or address."""
-    from moldau.cli.output import note, print_document
-    from moldau.cli.session import with_admin
-    from moldau.quotas.rules.entities import kinds_of
-
     entity = require_entity(user, client_id, ip)
     wanted = names or [kind.value for kind in kinds_of(entity)]
     answers = with_admin(

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-from moldau.model import TopicPartition
+from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.session import end_with, with_admin
+from moldau.cluster.rules.replica_placement import BrokerRack, place_replicas
+from moldau.errors import KafkaError, UnknownTopicError
+from moldau.model import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.cli.reassign_progress import MoveProgress
     from moldau.client.admin import AsyncAdmin
-    from moldau.errors import KafkaError
 
 
 # {"version":1,"partitions":[{"topic":"clicks","partition":0,"replicas":[1,2,3]}]}
@@ -144,9 +147,6 @@ def plan(
     moldau reassign execute --plan plan.json --throttle 50000000
     moldau reassign verify --plan plan.json
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-
     if brokers is None and not current:
         raise typer.BadParameter("say over which ones, like 1,2,3", param_hint="--brokers")
     wanted = _parse_brokers(brokers) if brokers is not None else []
@@ -173,9 +173,6 @@ async def _plan(
     current: bool,
 ) -> Plan:
     from moldau.cli.reassign_progress import read_placement
-    from moldau.cluster.rules.replica_placement import BrokerRack, place_replicas
-    from moldau.errors import UnknownTopicError
-    from moldau.model import BrokerId
 
     placement = await read_placement(admin, topics)
     missing = sorted(set(topics) - {key.topic for key in placement})
@@ -238,9 +235,6 @@ def execute(
     Returns when the moves have begun; `moldau reassign verify` tells when all are done, and then
     removes the throttle.
     """
-    from moldau.cli.output import note, print_document
-    from moldau.cli.session import end_with, with_admin
-
     wanted, directories = read_plan(plan), read_log_dirs(plan)
     answers = with_admin(
         bootstrap,
@@ -295,9 +289,7 @@ def verify(
 
     When all are done, it removes their throttle and succeeds; until then it fails (exit code 1).
     """
-    from moldau.cli.output import Column, print_document, print_table
     from moldau.cli.reassign_progress import MoveProgress
-    from moldau.cli.session import with_admin
 
     wanted, directories = read_plan(plan), read_log_dirs(plan)
     found = with_admin(bootstrap, lambda admin: _verify(admin, wanted, directories, keep_throttle))
@@ -350,9 +342,6 @@ def cancel(
 
     These partitions stay where they were, or go back there. Moves that are done stay done.
     """
-    from moldau.cli.output import note, print_document
-    from moldau.cli.session import end_with, with_admin
-
     wanted = read_plan(plan)
     answers = with_admin(bootstrap, lambda admin: _cancel(admin, wanted, keep_throttle))
     cancelled = sorted(key for key, error in answers.items() if error is None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import Column, note, print_document, print_table
 
 if TYPE_CHECKING:
     from moldau.client.rules.rebalance_plan import BrokerLoad, RebalancePlan
@@ -63,7 +64,6 @@ def rebalance(
     Shows what would move. With --execute it moves, waits, elects the preferred leaders and removes
     the throttle. Stopped in between, the same command goes on: what is under way counts as done.
     """
-    from moldau.cli.output import note
     from moldau.cli.rebalance_run import execute_plan, read_load
     from moldau.cli.session import with_admin
     from moldau.client.rules.rebalance_plan import find_staying, plan_rebalance
@@ -99,7 +99,6 @@ def _parse_brokers(text: str | None) -> list[int]:
 
 
 def _show(plan: RebalancePlan, sample_seconds: float, as_json: bool) -> None:
-    from moldau.cli.output import Column, print_document, print_table
     from moldau.cli.reassign import to_document
 
     if as_json:

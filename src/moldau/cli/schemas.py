@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import AsJson, Yes
-from moldau.cli.schema_options import References, SchemaFile, SchemaRegistryUrl, SchemaTypeName
+from moldau.cli.output import Column, confirm, note, print_document, print_table
+from moldau.cli.schema_options import (
+    References,
+    SchemaFile,
+    SchemaRegistryUrl,
+    SchemaTypeName,
+    read_schema,
+    registry_of_command,
+    require_type,
+)
+from moldau.errors import SchemaNotFoundError
 from moldau.schemas.model import RegisteredSchema
 
 
@@ -22,10 +32,6 @@ def list_schemas(
     as_json: AsJson = False,
 ) -> None:
     """List subjects, with their versions and the type and number of the latest."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.schema_options import registry_of_command
-    from moldau.errors import SchemaNotFoundError
-
     registry = registry_of_command(schema_registry)
     found: list[dict[str, object]] = []
     for subject in registry.subjects(prefix, deleted=deleted):
@@ -82,9 +88,6 @@ def show(
     moldau schemas show clicks-value --version 1
     moldau schemas show --id 7 --json
     """
-    from moldau.cli.output import note, print_document
-    from moldau.cli.schema_options import registry_of_command
-
     if (subject is None) == (schema_id is None):
         raise typer.BadParameter("give a subject or --id, one of them", param_hint="SUBJECT")
     if version != "latest" and not version.isdecimal():
@@ -135,9 +138,6 @@ def register(
     moldau schemas register clicks-value click.avsc
     moldau schemas register a-value a.proto --reference b.proto=b:1
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.schema_options import read_schema, registry_of_command, require_type
-
     registry = registry_of_command(schema_registry)
     schema = read_schema(file, require_type(schema_type), reference or ())
     found = registry.register(subject, schema, normalize=normalize)
@@ -162,9 +162,6 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say whether a subject would take a schema; fails if it would not. Registers nothing."""
-    from moldau.cli.output import note, print_document
-    from moldau.cli.schema_options import read_schema, registry_of_command, require_type
-    from moldau.errors import SchemaNotFoundError
     from moldau.schemas.model import Compatibility
 
     if version not in ("latest", "all") and not version.isdecimal():
@@ -224,9 +221,6 @@ def delete(
 
     With --permanent it asks first at a terminal.
     """
-    from moldau.cli.output import confirm, print_document
-    from moldau.cli.schema_options import registry_of_command
-
     if version is not None and version != "latest" and not version.isdecimal():
         raise typer.BadParameter("is a number or latest", param_hint="--version")
     if permanent:

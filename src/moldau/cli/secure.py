@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from moldau.errors import StartupError
+from moldau.broker.zookeeper_coordination import zookeeper_settings
+from moldau.cli.output import warn
+from moldau.cli.start_run import gather_settings
+from moldau.clock import SystemClock
+from moldau.cluster.store_roots import STORE_ROOTS
+from moldau.config.broker_options import BrokerOptions
+from moldau.coordination.tree import ROOT
+from moldau.coordination.zookeeper import ZookeeperSession
+from moldau.coordination.zookeeper_access import AccessMigration
+from moldau.coordination.zookeeper_server import ServerSecurity
+from moldau.errors import ConfigurationError, StartupError
+from moldau.security.rules.certificate_dates import DAY_MS, first_end_ms
+from moldau.security.rules.jaas import format_jaas
+from moldau.workers import ThreadWorkers
 
 if TYPE_CHECKING:
-    from moldau.coordination.zookeeper_access import AccessMigration
-    from moldau.coordination.zookeeper_server import ServerSecurity
     from moldau.coordination.zookeeper_settings import ZookeeperSettings
 
 
@@ -61,8 +72,6 @@ class SecureFolder:
 
     def server_security(self) -> ServerSecurity:
         """For ZooKeeper's servers."""
-        from moldau.coordination.zookeeper_server import ServerSecurity
-
         for path in (self.zookeeper_server, self.zookeeper_authority):
             if not path.is_file():
                 raise StartupError(
@@ -114,7 +123,6 @@ def init(
     moldau cluster start --secure moldau-secure
     moldau topics list --command-config moldau-secure/client.properties
     """
-    from moldau.errors import ConfigurationError
     from moldau.security.certificates import require_cryptography
 
     require_cryptography()
@@ -164,8 +172,6 @@ def _make_certificates(folder: SecureFolder, hosts: list[str], user: str) -> Non
 def _server_settings(
     folder: SecureFolder, listen: str, user: str, words: Mapping[str, str]
 ) -> dict[str, str]:
-    from moldau.security.rules.jaas import format_jaas
-
     users = {f"user_{one}": word for one, word in words.items()}
     jaas = format_jaas(_SCRAM, {"username": _BROKER, "password": words[_BROKER], **users})
     return {
@@ -190,8 +196,6 @@ def _server_settings(
 
 
 def _write_client_settings(folder: SecureFolder, user: str, word: str) -> None:
-    from moldau.security.rules.jaas import format_jaas
-
     jaas = format_jaas(_SCRAM, {"username": user, "password": word})
     sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
     java = {**sasl, "sasl.jaas.config": jaas, **_trust(folder)}  # and Moldau's clients, Spark
@@ -236,8 +240,6 @@ def renew(
     Brokers that run use them for new connections within seconds, and ZooKeeper's servers do;
     nobody has to be restarted. Needs the keys of the authorities (ca.key).
     """
-    from moldau.cli.output import warn
-    from moldau.errors import ConfigurationError
     from moldau.security.certificates import require_cryptography
 
     require_cryptography()
@@ -274,14 +276,12 @@ class _Signed(NamedTuple):
 def _renew(signed: _Signed, more_hosts: list[str]) -> None:
     import time
 
-    from moldau.cli.output import warn
     from moldau.security.certificates import (
         CERTIFICATE_DAYS,
         IssuedCertificate,
         issue,
         read_names,
     )
-    from moldau.security.rules.certificate_dates import DAY_MS, first_end_ms
 
     text = signed.authority.read_text()
     signer = IssuedCertificate(text, signed.key.read_text())
@@ -351,8 +351,6 @@ def migrate_zookeeper(
     """
     import asyncio
 
-    from moldau.errors import ConfigurationError
-
     settings = _read_settings(config, zookeeper, is_protected=access is Access.SECURE)
     done = asyncio.run(_migrate(settings, is_protected=access is Access.SECURE))
     if done.seen <= bool(settings.root) and not done.refused:  # a path is a node itself
@@ -372,11 +370,6 @@ def migrate_zookeeper(
 
 
 def _read_settings(config: Path, connect: str | None, *, is_protected: bool) -> ZookeeperSettings:
-    from moldau.broker.zookeeper_coordination import zookeeper_settings
-    from moldau.cli.start_run import gather_settings
-    from moldau.config.broker_options import BrokerOptions
-    from moldau.errors import ConfigurationError
-
     static = gather_settings(
         config=config, sets=(), data_dir=None, listen=None, broker_id=None, zookeeper=connect
     )
@@ -387,13 +380,6 @@ def _read_settings(config: Path, connect: str | None, *, is_protected: bool) -> 
 
 
 async def _migrate(settings: ZookeeperSettings, *, is_protected: bool) -> AccessMigration:
-    from moldau.clock import SystemClock
-    from moldau.cluster.store_roots import STORE_ROOTS
-    from moldau.coordination.tree import ROOT
-    from moldau.coordination.zookeeper import ZookeeperSession
-    from moldau.coordination.zookeeper_access import AccessMigration
-    from moldau.workers import ThreadWorkers
-
     workers = ThreadWorkers(1)
     try:
         session = await ZookeeperSession.open(settings, clock=SystemClock(), workers=workers)

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.connection_options import client_options
+from moldau.cli.durations import parse_duration_ms
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.secure import write_file
+from moldau.cli.session import with_admin
 from moldau.errors import ConfigurationError
+from moldau.model import Principal
+from moldau.security.rules.jaas import format_jaas
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_tokens import DelegationTokenDescription
-    from moldau.model import Principal
 
 
 TokenId = Annotated[str, typer.Argument(metavar="ID", help="As `moldau tokens describe` shows it.")]
@@ -26,8 +32,6 @@ Period = Annotated[
 
 
 def parse_principals(texts: Sequence[str]) -> list[Principal]:
-    from moldau.model import Principal
-
     try:
         return [Principal.parse(text) for text in texts]
     except ValueError:
@@ -36,8 +40,6 @@ def parse_principals(texts: Sequence[str]) -> list[Principal]:
 
 def parse_period(text: str | None) -> int:
     """In milliseconds; -1 without any."""
-    from moldau.cli.durations import parse_duration_ms
-
     return -1 if text is None else parse_duration_ms(text)
 
 
@@ -115,9 +117,6 @@ def create(
     moldau tokens create --max-lifetime 7d --out job.properties
     moldau topics list --command-config job.properties
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-
     owners = parse_principals([owner] if owner else [])
     allowed, lifetime_ms = parse_principals(renewers or []), parse_period(max_lifetime)
     if out is not None:
@@ -151,10 +150,6 @@ def _require_free(path: Path) -> None:
 
 
 def _write(path: Path, token: DelegationTokenDescription) -> None:
-    from moldau.cli.connection_options import client_options
-    from moldau.cli.secure import write_file
-    from moldau.security.rules.jaas import format_jaas
-
     kept = {name: text for name, text in client_options().items() if name not in _REPLACED}
     mechanism = kept.get("sasl.mechanism", "")
     named = {"username": token.token_id, "password": token.password, "tokenauth": "true"}
@@ -181,9 +176,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """List tokens: whose they are, who may renew them, and until when they are good."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     wanted = parse_principals(owners) if owners else None
     tokens = with_admin(bootstrap, lambda admin: admin.describe_delegation_tokens(wanted))
     if as_json:
@@ -212,8 +204,6 @@ def renew(
     token_id: TokenId, period: Period = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
     """Let a token be good for longer: as the brokers' settings say, or for a period from now on."""
-    from moldau.cli.session import with_admin
-
     period_ms = parse_period(period)
 
     async def work(admin: AsyncAdmin) -> int:
@@ -227,8 +217,6 @@ def expire(
 ) -> None:
     """End a token: at once, or after a period. Who is connected by it stays until the end that the
     token had when he logged in."""
-    from moldau.cli.session import with_admin
-
     period_ms = parse_period(period)
 
     async def work(admin: AsyncAdmin) -> int:

@@ -8,17 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.durations import parse_duration_ms
+from moldau.cli.offset_target import parse_timestamp, parse_topic
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_settings
+from moldau.cli.output import Column, ask, can_ask, confirm, note, print_document, print_table
+from moldau.cli.session import end_with, report_deleted, with_admin
+from moldau.cli.topic_description import TopicDescription, describe_all
+from moldau.client.admin_values import (
+    BROKER_DEFAULT,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    CreatedTopic,
+    NewTopic,
+    OffsetSpec,
+)
+from moldau.client.group_reset import plan_trim
+from moldau.client.rules.offset_targets import AtOffset, AtTime, BeforeEnd, PlannedReset, Start
+from moldau.config.suspension import SUSPENDED
+from moldau.console.rules.wording import plural
+from moldau.errors import InvalidConfigError, KafkaError, TopicExistsError, UnknownTopicError
+from moldau.model import TopicPartition
+from moldau.model.topic_names import BRANCH_OF
 from moldau.model.uuid_text import format_uuid
 
 if TYPE_CHECKING:
-    from moldau.cli.topic_description import TopicDescription
     from moldau.client.admin import AsyncAdmin
-    from moldau.client.admin_values import CreatedTopic
     from moldau.client.rules.cluster_metadata import PartitionMetadata
-    from moldau.client.rules.offset_targets import PlannedReset, Start
-    from moldau.errors import KafkaError
-    from moldau.model import TopicPartition
 
 
 def list_topics(
@@ -29,9 +45,6 @@ def list_topics(
     as_json: AsJson = False,
 ) -> None:
     """List topics."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     found = with_admin(bootstrap, lambda admin: admin.list_topics())
     topics = [found[name] for name in sorted(found) if internal or not found[name].is_internal]
     if as_json:
@@ -95,11 +108,6 @@ def create(
     For example:
     moldau topics create clicks orders --partitions 6 --config segment.ms=60000
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.session import end_with, with_admin
-    from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
-    from moldau.errors import KafkaError, TopicExistsError
-
     topics = [
         NewTopic(
             name=name,
@@ -134,8 +142,6 @@ def create(
 
 
 def _to_documents(done: Mapping[str, CreatedTopic | KafkaError]) -> list[dict[str, object]]:
-    from moldau.errors import KafkaError
-
     documents: list[dict[str, object]] = []
     for name, answer in done.items():
         document: dict[str, object] = {
@@ -166,11 +172,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, leaders, replicas, offsets, and settings that are not the default."""
-    from moldau.cli.output import note, print_document
-    from moldau.cli.session import end_with, with_admin
-    from moldau.cli.topic_description import describe_all
-    from moldau.errors import KafkaError
-
     answers = with_admin(bootstrap, lambda admin: describe_all(admin, names or None))
     topics = [one for one in answers if not isinstance(one, KafkaError)]
     if as_json:
@@ -186,9 +187,6 @@ def describe(
 
 
 def _print_topic(topic: TopicDescription) -> None:
-    from moldau.cli.output import Column, print_table
-    from moldau.config.suspension import SUSPENDED
-
     typer.secho(topic.name, bold=True)
     if topic.topic_id is not None:
         typer.echo(f"  id      {format_uuid(topic.topic_id)}")
@@ -250,10 +248,6 @@ def alter(
     moldau topics alter clicks --config segment.ms=60000
     moldau topics alter clicks orders --partitions 12
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.session import end_with, with_admin
-    from moldau.client.admin_values import ConfigChange, ConfigOperation, ConfigResource
-
     settings = parse_settings(config or (), "--config")
     changes = [ConfigChange(name=name, value=value) for name, value in settings.items()]
     changes += [
@@ -349,13 +343,6 @@ def trim(
     moldau topics trim clicks --older-than 7d --dry-run
     moldau topics trim clicks:0,3 --before-offset 1200 --yes
     """
-    from moldau.cli.offset_target import parse_topic
-    from moldau.cli.output import ask, can_ask, note
-    from moldau.cli.session import end_with, with_admin
-    from moldau.client.group_reset import plan_trim
-    from moldau.console.rules.wording import plural
-    from moldau.errors import KafkaError
-
     target = _choose_target(before_offset, before_time, older_than, keep_last, everything)
     choices = [parse_topic(text) for text in topics]
     if not (dry_run or yes) and (as_json or not can_ask()):
@@ -391,10 +378,6 @@ def _choose_target(
     keep_last: int | None,
     everything: bool,
 ) -> Start:
-    from moldau.cli.durations import parse_duration_ms
-    from moldau.cli.offset_target import parse_timestamp
-    from moldau.client.rules.offset_targets import AtOffset, AtTime, BeforeEnd
-
     targets: list[Start] = []
     if before_offset is not None:
         targets.append(AtOffset(before_offset))
@@ -421,8 +404,6 @@ def _count(row: PlannedReset) -> int:
 
 
 def _print_trimmed(planned: Sequence[PlannedReset]) -> None:
-    from moldau.cli.output import Column, print_table
-
     titles = ("partition", "begins at", "will begin at", "goes")
     rows = [
         (
@@ -443,8 +424,6 @@ def _print_trimmed_document(
     *,
     dry_run: bool,
 ) -> None:
-    from moldau.cli.output import print_document
-
     def begins_at(row: PlannedReset) -> int | None:
         """Where the broker says that it begins now; as planned where nothing was asked of it."""
         answer = answers.get(row.partition)
@@ -480,10 +459,6 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete topics with all their records. Asks first at a terminal."""
-    from moldau.cli.output import confirm
-    from moldau.cli.session import report_deleted, with_admin
-    from moldau.errors import UnknownTopicError
-
     question = f"Delete {', '.join(names)} with all records?"
     confirm(question, yes=yes, as_json=as_json)
     answers = with_admin(bootstrap, lambda admin: admin.delete_topics(names))
@@ -518,9 +493,6 @@ def branch(
     For example:
     moldau topics branch orders orders-trial --config retention.ms=-1
     """
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-
     settings = parse_settings(config or (), "--config")
     before, starts, ends = with_admin(
         bootstrap, lambda admin: _branch(admin, source, target, settings)
@@ -550,10 +522,6 @@ async def _branch(
     admin: AsyncAdmin, source: str, target: str, settings: Mapping[str, str]
 ) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
     """Where the source ended before, and where the branch starts and ends, by partition."""
-    from moldau.client.admin_values import NewTopic, OffsetSpec
-    from moldau.errors import InvalidConfigError, KafkaError, UnknownTopicError
-    from moldau.model.topic_names import BRANCH_OF
-
     found = await admin.describe_topics([source])
     topic = found[source]
     if isinstance(topic, KafkaError):
@@ -575,9 +543,6 @@ async def _branch(
 
 
 async def _offsets(admin: AsyncAdmin, topic: str, numbers: list[int], spec: int) -> dict[int, int]:
-    from moldau.errors import KafkaError
-    from moldau.model import TopicPartition
-
     wanted = {TopicPartition(topic, number): int(spec) for number in numbers}
     found = {}
     for key, listed in (await admin.list_offsets(wanted, read_committed=True)).items():

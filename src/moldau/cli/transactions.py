@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.durations import parse_duration_ms
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.session import end_with, with_admin
+from moldau.client.transaction_values import (
+    ONGOING,
+    ActiveProducer,
+    HangingTransaction,
+    PreparedTransaction,
+    TransactionDescription,
+)
+from moldau.clock import MachineClock
+from moldau.errors import ConfigurationError, KafkaError
+from moldau.model import TopicPartition
+from moldau.transactions.rules.transaction_states import TransactionState
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
-    from moldau.client.transaction_values import (
-        ActiveProducer,
-        HangingTransaction,
-        TransactionDescription,
-    )
-    from moldau.model import TopicPartition
 
 
 def list_transactions(
@@ -46,10 +55,6 @@ def list_transactions(
     as_json: AsJson = False,
 ) -> None:
     """List transactional ids, their states and producers."""
-    from moldau.cli.durations import parse_duration_ms
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     states = _read_states(state or ())
     min_duration_ms = None if open_for is None else parse_duration_ms(open_for)
     found = with_admin(
@@ -89,8 +94,6 @@ def list_transactions(
 
 def _read_states(texts: Sequence[str]) -> Sequence[str]:
     """The states in the protocol's own spelling."""
-    from moldau.transactions.rules.transaction_states import TransactionState
-
     known = {one.label.lower(): one.label for one in TransactionState}
     for text in texts:
         if text.lower() not in known:
@@ -110,10 +113,6 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show what the coordinators know of transactional ids, and what is open of them."""
-    from moldau.cli.output import print_document
-    from moldau.cli.session import end_with, with_admin
-    from moldau.errors import KafkaError
-
     answers = with_admin(bootstrap, lambda admin: admin.describe_transactions(names))
     found = [one for one in answers.values() if not isinstance(one, KafkaError)]
     if as_json:
@@ -142,8 +141,6 @@ def _to_document(one: TransactionDescription) -> dict[str, object]:
 
 
 def _print_transaction(one: TransactionDescription) -> None:
-    from datetime import UTC, datetime
-
     typer.secho(one.transactional_id, bold=True)
     rows = [
         ("state", one.state),
@@ -180,10 +177,6 @@ def find_hanging(
 
     Readers of committed records wait for them for ever; `moldau transactions abort` ends one.
     """
-    from moldau.cli.durations import parse_duration_ms
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     if partition is not None and topic is None:
         raise typer.BadParameter("--partition needs --topic")
     older_than_ms = parse_duration_ms(older_than)
@@ -221,8 +214,6 @@ def _to_hanging_document(one: HangingTransaction) -> dict[str, object]:
 async def _find(
     admin: AsyncAdmin, topic: str | None, partition: int | None, older_than_ms: int
 ) -> Sequence[HangingTransaction]:
-    from moldau.clock import MachineClock
-
     partitions = await _partitions(admin, topic, partition)
     return await admin.find_hanging_transactions(
         partitions, older_than_ms=older_than_ms, now_ms=MachineClock().now_ms()
@@ -232,9 +223,6 @@ async def _find(
 async def _partitions(
     admin: AsyncAdmin, topic: str | None, partition: int | None
 ) -> list[TopicPartition]:
-    from moldau.errors import KafkaError
-    from moldau.model import TopicPartition
-
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]
     names = [topic] if topic is not None else list(await admin.list_topics())
@@ -298,9 +286,6 @@ def abort(
 
 
 def _abort_by_id(transactional_id: str, bootstrap: str, as_json: bool) -> None:
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-
     aborted = with_admin(bootstrap, lambda admin: _end(admin, transactional_id))
     if as_json:
         print_document(
@@ -318,9 +303,6 @@ def _abort_by_id(transactional_id: str, bootstrap: str, as_json: bool) -> None:
 
 
 async def _end(admin: AsyncAdmin, transactional_id: str) -> TransactionDescription:
-    from moldau.client.transaction_values import ONGOING, PreparedTransaction
-    from moldau.errors import ConfigurationError, KafkaError
-
     found = (await admin.describe_transactions([transactional_id]))[transactional_id]
     if isinstance(found, KafkaError):
         raise found
@@ -340,10 +322,6 @@ async def _end(admin: AsyncAdmin, transactional_id: str) -> TransactionDescripti
 def _abort_in_partition(
     topic: str, partition: int, start_offset: int, bootstrap: str, as_json: bool
 ) -> None:
-    from moldau.cli.output import print_document
-    from moldau.cli.session import with_admin
-    from moldau.model import TopicPartition
-
     key = TopicPartition(topic, partition)
     aborted = with_admin(bootstrap, lambda admin: _mark(admin, key, start_offset))
     if as_json:
@@ -361,8 +339,6 @@ def _abort_in_partition(
 
 
 async def _mark(admin: AsyncAdmin, key: TopicPartition, start_offset: int) -> ActiveProducer:
-    from moldau.errors import ConfigurationError, KafkaError
-
     producers = (await admin.describe_producers([key]))[key]
     if isinstance(producers, KafkaError):
         raise producers

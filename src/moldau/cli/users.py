@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.output import Column, can_ask, note, print_document, print_table
+from moldau.cli.session import with_admin
 
 
 def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
@@ -17,9 +19,6 @@ def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
     Those who stand in the brokers' settings (sasl.jaas.config), as the first user of `moldau secure
     init`, are not among them: no broker tells who they are.
     """
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_admin
-
     found = with_admin(bootstrap, lambda admin: admin.describe_scram_credentials())
     rows = [
         (user, one.mechanism, str(one.iterations))
@@ -65,9 +64,6 @@ def set_user(
     The password is no argument, as others on this machine can see those. What the broker gets and
     keeps of it is salted and stretched.
     """
-    from moldau.cli.output import note
-    from moldau.cli.session import with_admin
-
     names = ("SCRAM-SHA-256", "SCRAM-SHA-512") if mechanism == "both" else (mechanism,)
     if any(one not in ("SCRAM-SHA-256", "SCRAM-SHA-512") for one in names):
         raise typer.BadParameter(
@@ -86,8 +82,6 @@ def set_user(
 
 
 def _read_password(file: Path | None) -> str:
-    from moldau.cli.output import can_ask
-
     if file is not None:
         text = file.read_text().rstrip("\n")
     elif can_ask():
@@ -109,7 +103,5 @@ def delete_user(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Take a user's password away. Who is connected stays so until the connection ends."""
-    from moldau.cli.session import with_admin
-
     with_admin(bootstrap, lambda admin: admin.delete_scram_credentials(name))
     typer.echo(f"deleted the password of {name}")

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import AsJson
-
-if TYPE_CHECKING:
-    from moldau.coordination.zookeeper_server import ZookeeperEnsemble
-
+from moldau.cli.output import Column, print_document, print_table, warn
+from moldau.cli.reporting import warnings_shown
+from moldau.cli.secure import SecureFolder
+from moldau.coordination.zookeeper_server import (
+    HOST,
+    NodePorts,
+    ServerOptions,
+    ZookeeperEnsemble,
+    all_ports,
+    ask_server,
+    require_free_ports,
+)
+from moldau.errors import StartupError
+from moldau.processes import stop_signals
 
 DEFAULT_FOLDER = Path("moldau-zookeeper")
 DEFAULT_PORT = 2181
@@ -56,17 +66,6 @@ def start(
     when all nodes serve: what `moldau start --zookeeper` takes. Nodes talk to each other 1,000 and
     2,000 ports higher.
     """
-    from moldau.cli.reporting import warnings_shown
-    from moldau.cli.secure import SecureFolder
-    from moldau.coordination.zookeeper_server import (
-        NodePorts,
-        ServerOptions,
-        ZookeeperEnsemble,
-        all_ports,
-        require_free_ports,
-    )
-    from moldau.errors import StartupError
-
     if any(node.is_running for node in ZookeeperEnsemble.find(data_dir).nodes):
         raise StartupError(
             f"ZooKeeper is already running in {data_dir}; `moldau zookeeper status` shows it"
@@ -84,8 +83,6 @@ def _serve(ensemble: ZookeeperEnsemble) -> None:
     import signal
     import threading
 
-    from moldau.processes import stop_signals
-
     stopping = threading.Event()
     for number in stop_signals():
         signal.signal(number, lambda *_: stopping.set())
@@ -98,9 +95,6 @@ def _serve(ensemble: ZookeeperEnsemble) -> None:
 
 
 def _watch_over(ensemble: ZookeeperEnsemble, wait_until_stopped: Callable[[float], bool]) -> None:
-    from moldau.cli.output import warn
-    from moldau.errors import StartupError
-
     running = set(ensemble.nodes)
     while not wait_until_stopped(_LOOK_EVERY_SECONDS):
         for node in tuple(running):
@@ -146,9 +140,6 @@ def status(
     start` have started in a folder (for a cluster: --data-dir moldau-cluster/zookeeper); others are
     asked by their --port.
     """
-    from moldau.cli.output import Column, print_document, print_table
-    from moldau.coordination.zookeeper_server import ZookeeperEnsemble, ask_server
-
     found = () if port is not None else ZookeeperEnsemble.find(data_dir).nodes
     first = DEFAULT_PORT if port is None else port
     if found:
@@ -175,8 +166,6 @@ def status(
 
 
 def _describe(port: int, pid: int | None, answer: str | None) -> dict[str, str | int | None]:
-    from moldau.coordination.zookeeper_server import HOST
-
     facts: dict[str, str | int | None] = dict.fromkeys(_FACTS.values())
     for line in (answer or "").splitlines():
         name, _, value = line.partition(": ")

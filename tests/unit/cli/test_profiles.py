@@ -169,7 +169,7 @@ def test_no_part_of_a_secret_is_shown(moldau: Moldau, folder: Path, line: str) -
 
 
 def test_secrets_may_be_asked_for(moldau: Moldau, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.cli.output.can_ask", lambda: True)
+    monkeypatch.setattr("moldau.cli.profile.can_ask", lambda: True)
     monkeypatch.setattr("typer.prompt", lambda text, **options: f"{text}?{options['hide_input']}")
     moldau("profile", "create", "p", "--bootstrap", "p:1", "--ask", "sasl.password", "--use")
     assert probed(moldau, "probe")[1] == {"sasl.password": "sasl.password?True"}

@@ -1,7 +1,6 @@
 """Breaks modules while they are imported: their source is edited in memory, no file is changed.
 
-To be used in a process that has not imported them yet. An edit whose text does not stand in the
-module exactly once is an error: the code has moved on, and the mutant has to follow.
+To be used in a process that has not imported them yet. `places` says what an edit is.
 """
 
 from __future__ import annotations
@@ -14,19 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from mutants.mutant import Edit
-
-
-class EditError(Exception):
-    """A mutant does not fit the code any more."""
-
-
-def edited_source(source: str, edits: Sequence[Edit]) -> str:
-    for edit in edits:
-        count = source.count(edit.old)
-        if count != 1:
-            raise EditError(f"{edit.module} has {count} times, not once: {edit.old!r}")
-        source = source.replace(edit.old, edit.new)
-    return source
+from mutants.places import EditError, edited_tree
 
 
 class Applied(MetaPathFinder):
@@ -69,5 +56,5 @@ class _EditingLoader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         """Compiled anew, past every cache."""
-        source = edited_source(Path(self.path).read_text(encoding="utf-8"), self._edits)
-        return compile(source, self.path, "exec", dont_inherit=True)
+        tree = edited_tree(Path(self.path).read_text(encoding="utf-8"), self._edits)
+        return compile(tree, self.path, "exec", dont_inherit=True)

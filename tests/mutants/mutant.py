@@ -7,11 +7,18 @@ from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    """A piece of a module's source that stands there once, and what takes its place."""
+    """A piece of code that a function has once, and what takes its place.
+
+    Code is compared as a syntax tree (`places`). Without `by` the statements go. `...` as the body
+    of a compound statement stands for any body: `if leader < 0: ...`. `name=value` is an assignment
+    or the argument of a call.
+    """
 
     module: str
-    old: str
-    new: str
+    function: str
+    """Its qualified name, as in `Log.append`; a class; or "" for the whole module."""
+    replace: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

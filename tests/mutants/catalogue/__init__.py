@@ -15,7 +15,6 @@ from mutants.catalogue import (
     logins,
     operating,
     partition_transactions,
-    queue_clients,
     quotas,
     replicas,
     replication,
@@ -24,7 +23,6 @@ from mutants.catalogue import (
     share_coordinators,
     shares,
     storage,
-    streams_groups,
     transactions,
 )
 from mutants.mutant import Mutant
@@ -39,10 +37,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *storage.MUTANTS,
     *groups.MUTANTS,
     *consumer_groups.MUTANTS,
-    *streams_groups.MUTANTS,
     *shares.MUTANTS,
     *clients.MUTANTS,
-    *queue_clients.MUTANTS,
     *share_coordinators.MUTANTS,
     *partition_transactions.MUTANTS,
     *transactions.MUTANTS,

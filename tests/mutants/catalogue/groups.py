@@ -6,8 +6,6 @@ from mutants.mutant import Edit, Mutant, Seeds
 
 _SHARD = "moldau.groups.shard"
 _GROUP_COORDINATOR = "moldau.groups.coordinator"
-_COMMITS = "moldau.groups.rules.commits"
-_DELETED_TOPICS = "moldau.groups.rules.deleted_topics"
 _OFFSET_VIEWS = "moldau.groups.rules.offset_views"
 _STATE_SHARD = "moldau.shards.state_shard"
 _LEADS = "moldau.shards.leads"
@@ -24,8 +22,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.rules.commits",
-                "if group.state is ClassicGroupState.COMPLETING_REBALANCE:",
-                "if group.state is ClassicGroupState.DEAD:",
+                "_find_commit_fault",
+                "ClassicGroupState.COMPLETING_REBALANCE",
+                "ClassicGroupState.DEAD",
             ),
         ),
         tests=(
@@ -35,74 +34,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="a-commit-goes-with-the-former-topic",
-        rule="GRP-10",
-        breaks="a commit by name that a coordinator with old metadata has handled is deleted",
-        edits=(
-            Edit(
-                _DELETED_TOPICS,
-                "committed.commit_timestamp_ms >= live.created_ms",
-                "topic_id is None",
-            ),
-        ),
-        tests=(
-            "unit/broker/test_replicated_groups.py::"
-            "test_a_commit_in_a_recreated_topic_outlives_the_news_of_the_deletion",
-            f"{_UNIT}/test_deleted_topics.py::"
-            "test_an_offset_belongs_to_the_topic_of_its_id_or_to_the_one_of_its_time",
-        ),
-    ),
-    Mutant(
-        name="a-commit-has-the-time-of-its-coordinator",
-        rule="GRP-10",
-        breaks="a commit in a new topic is deleted where the coordinator's clock is behind",
-        edits=(
-            Edit(
-                "moldau.broker.offset_rows",
-                "context.services.publisher.store_now_ms()",
-                "context.services.clock.now_ms()",
-            ),
-        ),
-        tests=(
-            "unit/broker/test_replicated_groups.py::"
-            "test_a_commit_in_a_recreated_topic_outlives_a_coordinator_that_never_learns_of_it",
-            "unit/broker/test_replicated_groups.py::"
-            "test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic",
-        ),
-    ),
-    Mutant(
         name="an-offset-belongs-to-a-name",
         rule="GRP-10",
         breaks="a coordinator that takes over serves the offsets of a deleted topic for the next",
         edits=(
+            Edit(_OFFSET_VIEWS, "_current", "is_current(topic, committed, image)"),
             Edit(
-                _OFFSET_VIEWS,
-                "if committed is not None and is_current(topic, committed, image) else None",
-                "if committed is not None else None",
+                _GROUP_COORDINATOR,
+                "GroupCoordinator._make_shard",
+                "on_loaded=self._forget_deleted_topics",
             ),
-            Edit(_GROUP_COORDINATOR, "on_loaded=self._forget_deleted_topics,", ""),
         ),
         tests=(
             "unit/broker/test_replicated_groups.py::"
             "test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic",
-        ),
-    ),
-    Mutant(
-        name="a-tombstone-takes-a-pending-offset-along",
-        rule="GRP-10",
-        breaks="an offset of the new topic that a transaction is about to commit is deleted",
-        edits=(
-            Edit(
-                _COMMITS,
-                "if present and all(is_deleted(topic, one, image) for one in present):",
-                "if present and any(is_deleted(topic, one, image) for one in present):",
-            ),
-        ),
-        tests=(
-            f"{_UNIT}/test_deleted_topics.py::"
-            "test_a_tombstone_waits_while_an_offset_of_the_new_topic_is_pending",
-            f"{_UNIT}/test_deleted_topics.py::"
-            "test_an_offset_of_the_new_topic_stays_while_one_of_the_deleted_topic_is_pending",
         ),
     ),
     Mutant(
@@ -111,9 +56,7 @@ MUTANTS = (
         breaks="an offset commit is answered before its record is committed",
         edits=(
             Edit(
-                _SHARD,
-                "is_committed = self._is_closed or self._queue.is_committed",
-                "is_committed = True",
+                _SHARD, "GroupShard._perform", "self._is_closed or self._queue.is_committed", "True"
             ),
         ),
         seeds=Seeds(
@@ -125,26 +68,14 @@ MUTANTS = (
         name="a-commit-that-too-few-have-is-a-success",
         rule="GRP-8",
         breaks="`min.insync.replicas` is not asked when a commit is answered",
-        edits=(
-            Edit(
-                _STATE_SHARD,
-                "if error is None and not self._log.is_safe:",
-                "if error is None and not self._log:",
-            ),
-        ),
+        edits=(Edit(_STATE_SHARD, "StateShard._find_fault", "self._log.is_safe", "self._log"),),
         tests=(f"{_UNIT}/test_shard.py::test_a_commit_that_too_few_replicas_have_is_no_success",),
     ),
     Mutant(
         name="a-coordinator-loads-damaged-records",
         rule="GRP-9",
         breaks="the CRC is not checked when a coordinator loads its state",
-        edits=(
-            Edit(
-                _STATE_LOG,
-                "return data, find_damaged_batch(data, offset)",
-                "return data, None",
-            ),
-        ),
+        edits=(Edit(_STATE_LOG, "_read", "find_damaged_batch(data, offset)", "None"),),
         tests=(
             "unit/shards/test_state_log.py::"
             "test_a_flipped_bit_is_not_loaded_and_the_partition_is_reported_as_damaged",
@@ -156,13 +87,7 @@ MUTANTS = (
         name="a-load-without-a-file-handle-is-not-tried-again",
         rule="loading of coordinators",
         breaks="a coordinator that had no file handle while it was loading stays in that state",
-        edits=(
-            Edit(
-                _LEADS,
-                "                if shard.is_closed:  # another broker",
-                "                if True:  # another broker",
-            ),
-        ),
+        edits=(Edit(_LEADS, "Leads._load", "shard.is_closed", "True"),),
         tests=("unit/shards/test_leads.py::test_a_load_without_a_file_handle_is_tried_again",),
     ),
     Mutant(
@@ -172,10 +97,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE_SHARD,
-                "            if self._log.end_offset != former_end:\n"
-                "                self._tear(error)\n            if error.code in",
-                "            if former_end > 1 << 60:\n"
-                "                self._tear(error)\n            if error.code in",
+                "StateShard._append",
+                "self._log.end_offset != former_end",
+                "former_end > 1 << 60",
             ),
         ),
         tests=(
@@ -190,8 +114,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE_SHARD,
-                "        if self._queue.is_committed:\n            return found\n",
-                "        if self._log.end_offset >= 0:\n            return found\n",
+                "StateShard.ask",
+                "self._queue.is_committed",
+                "self._log.end_offset >= 0",
             ),
         ),
         seeds=Seeds(
@@ -206,8 +131,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADS,
-                "if partition.log.log_start_offset == partition.log.log_end_offset:",
-                "if partition.log.log_start_offset <= partition.log.log_end_offset:",
+                "Leads._lead",
+                "partition.log.log_start_offset == partition.log.log_end_offset",
+                "partition.log.log_start_offset <= partition.log.log_end_offset",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("GRP",)),
@@ -218,9 +144,7 @@ MUTANTS = (
         breaks="a coordinator answers after the end of its lease",
         edits=(
             Edit(
-                _LEADS,
-                "if not lead.partition.holds_lease:",
-                "if lead.partition is None:",
+                _LEADS, "Leads.require", "not lead.partition.holds_lease", "lead.partition is None"
             ),
         ),
         tests=(
@@ -235,8 +159,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADS,
-                "if partition is not None and partition.state.is_settled:",
-                "if partition is not None and partition.is_leader:",
+                "Leads.on_partition_changed",
+                "partition.state.is_settled",
+                "partition.is_leader",
             ),
         ),
         tests=(
@@ -251,8 +176,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.rules.commits",
-                "    if event.generation != group.generation:\n",
-                "    if event.generation > group.generation:\n",
+                "_find_commit_fault",
+                "event.generation != group.generation",
+                "event.generation > group.generation",
             ),
         ),
         seeds=Seeds(by=("GRP-6", "GRP-8")),
@@ -265,8 +191,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.rules.membership",
-                "turn.answer(group.describe_assignment(member.assignment))",
-                "turn.answer(group.describe_assignment(next(iter(group.members)).assignment))",
+                "sync",
+                "member.assignment",
+                "next(iter(group.members)).assignment",
             ),
         ),
         seeds=Seeds(by=("GRP-6",)),
@@ -276,11 +203,7 @@ MUTANTS = (
         rule="KIP-211",
         breaks="positions of topics that a group reads expire",
         edits=(
-            Edit(
-                "moldau.groups.rules.expiry",
-                "        if not group.is_subscribed_to(topic)\n        and not group.pending",
-                "        if not group.pending",
-            ),
+            Edit("moldau.groups.rules.expiry", "find_expired", "not group.is_subscribed_to(topic)"),
         ),
         tests=(f"{_STORIES}",),
     ),
@@ -291,8 +214,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.rules.expiry",
-                "return _since_commit if since_ms == NO_TIMESTAMP else lambda _: since_ms",
-                "return _since_commit",
+                "_age_rule",
+                "_since_commit if since_ms == NO_TIMESTAMP else lambda _: since_ms",
+                "_since_commit",
             ),
         ),
         tests=(f"{_STORIES}",),

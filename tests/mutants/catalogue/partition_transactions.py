@@ -5,8 +5,6 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant, Seeds
 
 _STATE = "moldau.storage.producer_state"
-_SEQUENCES = "moldau.storage.rules.producer_sequences"
-_VERIFICATION = "moldau.storage.rules.transaction_verification"
 _PARTITION = "moldau.replication.partition"
 _PENDING = "moldau.groups.rules.pending_offsets"
 _BROKER = "unit/broker/test_partition_transactions.py"
@@ -21,8 +19,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE,
-                "        self._completed.append((first_offset, base_offset))\n",
-                "",
+                "ProducerState.apply_marker",
+                "self._completed.append((first_offset, base_offset))",
             ),
         ),
         tests=(
@@ -38,8 +36,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "        end_offset = last_stable_offset if read_committed else high_watermark\n",
-                "        end_offset = high_watermark\n",
+                "Partition.read",
+                "last_stable_offset if read_committed else high_watermark",
+                "high_watermark",
             ),
         ),
         seeds=Seeds(count=3, transactions=True),
@@ -52,8 +51,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE,
-                "            del self._verifications[header.producer_id]\n",
-                "            pass\n",
+                "ProducerState.apply_marker",
+                "del self._verifications[header.producer_id]",
+                "pass",
             ),
         ),
         tests=(
@@ -63,99 +63,30 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="any-question-lets-a-transaction-begin",
-        rule="TXP-2",
-        breaks="a batch begins a transaction by a question that another one has asked since",
-        edits=(
-            Edit(_VERIFICATION, "known is None or number != known.number or ", "known is None or "),
-        ),
-        tests=("unit/storage/rules/test_transaction_verification.py",),
-    ),
-    Mutant(
-        name="a-new-epoch-joins-an-old-transaction",
-        rule="TXP-2",
-        breaks="records of a new epoch are decided with those that a former one left open",
-        edits=(Edit(_VERIFICATION, "        and entry.producer_epoch == producer_epoch\n", ""),),
-        tests=("unit/storage/rules/test_transaction_verification.py",),
-    ),
-    Mutant(
-        name="a-late-marker-ends-the-next-transaction",
-        rule="TXP-3",
-        breaks="an end marker that comes again ends the transaction that began after it",
-        edits=(
-            Edit(
-                _SEQUENCES,
-                "    if transaction_version < BUMPED_EPOCHS or header",
-                "    if transaction_version < 1 << 30 or header",
-            ),
-        ),
-        tests=(f"{_BROKER}::test_a_marker_that_comes_again_does_not_end_the_next_transaction",),
-    ),
-    Mutant(
         name="aborted-transactions-are-not-told",
         rule="TXP-4",
         breaks="a reader of decided transactions is not told which ones were aborted",
         edits=(
             Edit(
                 "moldau.storage.producer_replay",
-                "    if completed is not None and completed.aborted:\n",
-                "    if completed is not None and completed.first_offset < 0:\n",
+                "replay_marker",
+                "completed.aborted",
+                "completed.first_offset < 0",
             ),
         ),
         seeds=Seeds(count=3, transactions=True),
         tests=(_MODEL,),
     ),
     Mutant(
-        name="a-transaction-takes-a-later-offset-back",
-        rule="TXP-5",
-        breaks="the end of a transaction replaces an offset that was committed after it",
-        edits=(
-            Edit(
-                _PENDING,
-                "        self._supersede(topic, partition, self._next_order)\n",
-                "        pass\n",
-            ),
-        ),
-        tests=(f"{_OFFSETS}::test_a_later_commit_outside_of_the_transaction_stays",),
-    ),
-    Mutant(
         name="an-abort-commits-offsets",
         rule="TXP-5",
         breaks="offsets of an aborted transaction become the group's",
-        edits=(Edit(_PENDING, "        if not is_commit:\n", "        if not ended:\n"),),
+        edits=(Edit(_PENDING, "PendingOffsets.end", "not is_commit", "not ended"),),
         seeds=Seeds(count=3, transactions=True),
         tests=(
             f"{_OFFSETS}::test_an_abort_drops_them_and_a_group_of_nothing_else_with_them",
             f"{_BROKER}::test_offsets_of_a_transaction_become_the_groups_with_its_commit",
         ),
-    ),
-    Mutant(
-        name="offsets-in-doubt-expire",
-        rule="KIP-211",
-        breaks="an offset that an open transaction may replace expires, and its group with it",
-        edits=(
-            Edit(
-                "moldau.groups.rules.expiry",
-                "        and not group.pending_offsets.holds(topic, partition)\n",
-                "",
-            ),
-        ),
-        tests=(
-            f"{_OFFSETS}::test_what_a_transaction_may_replace_does_not_expire_and_keeps_its_group",
-        ),
-    ),
-    Mutant(
-        name="compaction-drops-markers-of-records-that-stay",
-        rule="TXP-4",
-        breaks="an end marker goes although a batch of its transaction is in the log",
-        edits=(
-            Edit(
-                "moldau.storage.rules.compaction",
-                "            return not had_data\n",
-                "            return True\n",
-            ),
-        ),
-        tests=("unit/storage/test_cleaner.py",),
     ),
     Mutant(
         name="compaction-tells-of-aborted-transactions-without-markers",
@@ -164,8 +95,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.storage.compaction_round",
-                "                if (aborted.producer_id, aborted.first_offset) in with_data:\n",
-                "                if with_data is not None:\n",
+                "CompactionRound._complete",
+                "(aborted.producer_id, aborted.first_offset) in with_data",
+                "with_data is not None",
             ),
         ),
         tests=("unit/storage/test_cleaner.py",),

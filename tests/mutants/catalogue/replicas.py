@@ -13,25 +13,18 @@ _TRUNCATION = "moldau.replication.rules.truncation"
 _BATCHES = "moldau.storage.replicated_batches"
 _UNIT = "unit/replication"
 
-_LEAD_ON = Edit(
-    _PARTITIONS,
-    "            partition.suspend()\n            self._observer",
-    "            self._observer",
-)
+_LEAD_ON = Edit(_PARTITIONS, "Partitions.suspend", "partition.suspend()")
 _NO_LEASE = Edit(
-    _PARTITION, "lease_end == math.inf or self._clock.monotonic() < lease_end\n", "True\n"
+    _PARTITION,
+    "Partition._require_writable",
+    "lease_end == math.inf or self._clock.monotonic() < lease_end",
+    "True",
 )
-_NOTHING_IS_OBSOLETE = Edit(_IMAGES, "return image.version < self._resumed_version", "return False")
-_APPLY_WHILE_LOST = Edit(
-    _IMAGES,
-    "        is_late = self._is_suspended or self.is_obsolete(image)\n",
-    "        is_late = self.is_obsolete(image)\n",
+_NOTHING_IS_OBSOLETE = Edit(
+    _IMAGES, "PublishedImages.is_obsolete", "image.version < self._resumed_version", "False"
 )
-_APPLY_WHAT_WAITED = Edit(
-    _IMAGES,
-    "        self._is_suspended = True\n        self.forget_waiting()\n",
-    "        self._is_suspended = True\n",
-)
+_APPLY_WHILE_LOST = Edit(_IMAGES, "PublishedImages.decides", "self._is_suspended")
+_APPLY_WHAT_WAITED = Edit(_IMAGES, "PublishedImages.suspend", "self.forget_waiting()")
 
 _OPENING = "unit/replication/test_partitions.py"
 
@@ -40,7 +33,9 @@ MUTANTS = (
         name="the-logs-of-an-image-are-made-one-after-the-other",
         rule="opening",
         breaks="a topic of a hundred partitions waits for three hundred syncs in a row",
-        edits=(Edit("moldau.replication.replica_logs", "MADE_AT_ONCE - 1", "0"),),
+        edits=(
+            Edit("moldau.replication.replica_logs", "ReplicaLogs._create", "MADE_AT_ONCE - 1", "0"),
+        ),
         tests=(f"{_OPENING}::test_the_logs_of_an_image_are_made_together",),
     ),
     Mutant(
@@ -50,7 +45,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.storage.log_table",
-                "directory.log_count + sum(one is directory for one in self._made.values())",
+                "LogTable.count_logs",
+                "directory.log_count + sum((one is directory for one in self._made.values()))",
                 "directory.log_count",
             ),
         ),
@@ -63,8 +59,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.replication.replica_logs",
-                "        outcome.directory.require_online()",
-                "        outcome.directory",
+                "ReplicaLogs._create",
+                "outcome.directory.require_online()",
+                "outcome.directory",
             ),
         ),
         tests=(f"{_OPENING}::test_a_disk_that_fails_while_logs_are_made",),
@@ -76,10 +73,11 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "        if not self.state.is_leader:\n            self.followers.stop_waiting()\n",
-                "        if not self.state.is_leader:\n            self.followers.stop_waiting()\n"
-                "            if self.is_following:\n"
-                "                self.follower.truncate(self.high_watermark)\n",
+                "Partition.apply_state",
+                "self.followers.stop_waiting()",
+                "self.followers.stop_waiting()\n"
+                "if self.is_following:\n"
+                "    self.follower.truncate(self.high_watermark)",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("REP-3",)),
@@ -89,13 +87,7 @@ MUTANTS = (
         name="truncate-by-the-leaders-word-alone",
         rule="REP-2",
         breaks="a follower keeps what lies behind its own end of the epoch in common",
-        edits=(
-            Edit(
-                _TRUNCATION,
-                "Offset(min(diverging_end_offset, own_end_offset, log_end_offset))",
-                "Offset(min(diverging_end_offset, log_end_offset))",
-            ),
-        ),
+        edits=(Edit(_TRUNCATION, "decide_truncation", "own_end_offset"),),
         seeds=Seeds(story="two_elections_before_anybody_writes", brokers=3),
         tests=(
             f"{_UNIT}/rules/test_truncation.py::"
@@ -111,8 +103,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _GOING_BACK,
-                "                partition.follower.truncate(offset)\n",
-                "                pass\n",
+                "FollowerTruncation._truncate",
+                "partition.follower.truncate(offset)",
+                "pass",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "PAUSE", "ISOLATE")),
@@ -128,9 +121,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.storage.checkpoints",
-                "            log.flushing.announce_truncation(offset)\n"
-                "            await self.write(log.directory)\n",
-                "            log.flushing.announce_truncation(offset)\n",
+                "Checkpoints.prepare_truncation",
+                "await self.write(log.directory)",
             ),
         ),
         tests=(
@@ -145,8 +137,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.storage.checkpoints",
-                "            await flushing.flush_truncation()\n",
-                "",
+                "Checkpoints.complete_truncation",
+                "await flushing.flush_truncation()",
             ),
         ),
         tests=(
@@ -160,10 +152,7 @@ MUTANTS = (
         breaks="a follower becomes the leader while its checkpoints speak of the former log",
         edits=(
             Edit(
-                _PARTITIONS,
-                "async with partition.truncating:  # nobody leads before a truncation is written "
-                "down",
-                "async with asyncio.Lock():",
+                _PARTITIONS, "Partitions._apply_partition", "partition.truncating", "asyncio.Lock()"
             ),
         ),
         tests=(
@@ -174,13 +163,7 @@ MUTANTS = (
         name="use-an-answer-of-a-former-epoch",
         rule="REP-5",
         breaks="a follower appends what a former leader has sent",
-        edits=(
-            Edit(
-                _FOLLOWER,
-                "            and position.leader_epoch == state.leader_epoch\n",
-                "",
-            ),
-        ),
+        edits=(Edit(_FOLLOWER, "Follower.is_at", "position.leader_epoch == state.leader_epoch"),),
         tests=(
             f"{_UNIT}/test_replica_fetcher.py::"
             "test_an_answer_of_a_former_leader_is_not_used_under_the_next_one",
@@ -190,13 +173,7 @@ MUTANTS = (
         name="use-an-answer-for-another-offset",
         rule="REP-5",
         breaks="a follower uses an answer though its log has moved meanwhile",
-        edits=(
-            Edit(
-                _FOLLOWER,
-                "            and position.offset == self._log.log_end_offset\n",
-                "",
-            ),
-        ),
+        edits=(Edit(_FOLLOWER, "Follower.is_at", "position.offset == self._log.log_end_offset"),),
         seeds=Seeds(count=8),
         redundant=(
             "what was sent must begin at the log's end in any case (copy-what-overlaps), and an "
@@ -207,13 +184,7 @@ MUTANTS = (
         name="copy-without-crc",
         rule="REP-5",
         breaks="a follower writes what it was sent, damaged or not",
-        edits=(
-            Edit(
-                _BATCHES,
-                "if header.magic != CURRENT_MAGIC or not crc_matches(batch, header):",
-                "if header.magic != CURRENT_MAGIC:",
-            ),
-        ),
+        edits=(Edit(_BATCHES, "check_replicated", "not crc_matches(batch, header)"),),
         tests=(
             "unit/storage/test_log_append.py::"
             "test_a_damaged_batch_among_good_ones_is_refused_with_all_of_them",
@@ -225,13 +196,7 @@ MUTANTS = (
         name="copy-what-overlaps",
         rule="REP-5",
         breaks="a follower writes a batch whose offsets its log has already",
-        edits=(
-            Edit(
-                _BATCHES,
-                "if header.base_offset < next_offset or header.last_offset_delta < 0:",
-                "if header.last_offset_delta < 0:",
-            ),
-        ),
+        edits=(Edit(_BATCHES, "check_replicated", "header.base_offset < next_offset"),),
         tests=("unit/storage/test_log_append.py::test_a_batch_that_overlaps_the_log_is_refused",),
     ),
     Mutant(
@@ -241,8 +206,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _BATCHES,
-                "if newest_epoch is not None and header.leader_epoch > newest_epoch:",
-                "if newest_epoch is not None and newest_epoch < -1:",
+                "check_replicated",
+                "header.leader_epoch > newest_epoch",
+                "newest_epoch < -1",
             ),
         ),
         tests=(
@@ -257,8 +223,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _FOLLOWER,
-                "log.advance_start(min(log_start_offset, state.high_watermark))",
-                "log.advance_start(min(log_start_offset, log.log_end_offset))",
+                "Follower.take_offsets",
+                "min(log_start_offset, state.high_watermark)",
+                "min(log_start_offset, log.log_end_offset)",
             ),
         ),
         tests=(f"{_UNIT}/test_partition.py::test_what_is_not_committed_is_not_deleted",),
@@ -332,8 +299,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITIONS,
-                "            if self._images.has_gone(key.topic, partition.topic_id):\n",
-                "            if key.topic in ():\n",
+                "Partitions.on_image",
+                "self._images.has_gone(key.topic, partition.topic_id)",
+                "key.topic in ()",
             ),
         ),
         tests=(
@@ -348,8 +316,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITIONS,
-                "                partition.state.forget_follower(broker_id)\n",
-                "                continue\n",
+                "Partitions._forget_restarted",
+                "partition.state.forget_follower(broker_id)",
+                "continue",
             ),
         ),
         tests=(
@@ -363,8 +332,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.replication.replica_logs",
-                "is_new = self.may_be_new and self.offline.get(key) != topic.topic_id",
-                "is_new = True",
+                "ReplicaLogs._make",
+                "self.may_be_new and self.offline.get(key) != topic.topic_id",
+                "True",
             ),
         ),
         tests=(

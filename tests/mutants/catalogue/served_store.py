@@ -15,7 +15,14 @@ MUTANTS = (
         name="who-looks-late-forgives-nobody",
         rule="sessions of a served store",
         breaks="a supervisor that was paused ends the sessions of all whom it could not hear",
-        edits=(Edit(_TIMEOUTS, "if late > LOOK_SECONDS:", "if late > 1e9:"),),
+        edits=(
+            Edit(
+                _TIMEOUTS,
+                "SessionTimeouts.take_expired",
+                "late > LOOK_SECONDS",
+                "late > 1000000000.0",
+            ),
+        ),
         tests=(f"{_UNIT}/test_session_timeouts.py",),
     ),
     Mutant(
@@ -25,8 +32,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _TIMEOUTS,
-                "if now - silence.heard_at >= silence.timeout_seconds",
-                "if now - silence.heard_at >= 0.5 * silence.timeout_seconds",
+                "SessionTimeouts.take_expired",
+                "silence.timeout_seconds",
+                "0.5 * silence.timeout_seconds",
             ),
         ),
         tests=(f"{_UNIT}/test_session_timeouts.py",),
@@ -35,7 +43,11 @@ MUTANTS = (
         name="a-dead-process-keeps-its-session",
         rule="sessions of a served store",
         breaks="the end of a broker's process is noticed by its silence alone",
-        edits=(Edit(_SERVER, "if session.process_id == process_id:", "if False:"),),
+        edits=(
+            Edit(
+                _SERVER, "StoreServer.end_sessions_of", "session.process_id == process_id", "False"
+            ),
+        ),
         tests=(
             f"{_UNIT}/test_store_server.py"
             "::test_the_end_of_a_process_ends_its_sessions_at_once_and_no_others",
@@ -48,8 +60,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _SERVER,
-                "if hello.session_id and hello.seen < self._store.changes_made:",
-                "if not hello.session_id:",
+                "StoreServer._greet",
+                "hello.session_id and hello.seen < self._store.changes_made",
+                "not hello.session_id",
             ),
         ),
         tests=(
@@ -60,13 +73,7 @@ MUTANTS = (
         name="a-broker-outlives-its-supervisor",
         rule="sessions of a served store",
         breaks="a session goes on although nobody serves it any more",
-        edits=(
-            Edit(
-                _SESSION,
-                "            if self._session_id:\n                self._lose_and_tell()",
-                "            if self._session_id:\n                pass",
-            ),
-        ),
+        edits=(Edit(_SESSION, "StoreSession._connect", "self._lose_and_tell()", "pass"),),
         tests=(
             f"{_UNIT}/test_store_server.py::test_sessions_end_with_their_server_and_it_is_known",
         ),
@@ -78,9 +85,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _EMBEDDED,
-                "                await self._workers.run(lambda: "
-                "self._database.commit(changes, last_id))",
-                "                asyncio.get_running_loop().call_later(0.05, lambda: "
+                "EmbeddedStore._commit",
+                "await self._workers.run(lambda: self._database.commit(changes, last_id))",
+                "asyncio.get_running_loop().call_later(0.05, lambda: "
                 "self._database.commit(changes, last_id))",
             ),
         ),
@@ -94,8 +101,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.coordination.database",
-                '    connection.execute("PRAGMA synchronous = FULL")\n',
-                '    connection.execute("PRAGMA synchronous = NORMAL")\n',
+                "_prepare",
+                "connection.execute('PRAGMA synchronous = FULL')",
+                "connection.execute('PRAGMA synchronous = NORMAL')",
             ),
         ),
         tests=(f"{_UNIT}/test_embedded_store.py::test_each_commit_is_synced",),

@@ -13,6 +13,7 @@ ROUNDS ?= 10
 KILLS ?=
 SUITES ?=
 MUTANTS ?=
+GENERATED ?= --every 4
 VERSIONS ?= 4.0 4.1 4.2
 EXTRAS ?=
 STEPS ?=
@@ -100,8 +101,9 @@ bench-baseline: $(VENV)/.dev ## Keep what bench-quick counts now as the baseline
 campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first with seed FIRST=K
 	$(BIN)/python -m moldau.testing.campaign --seeds $(SEEDS) --first $(FIRST)
 
-mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts
+mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts, GENERATED='storage --sample 50'
 	@set -f; PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS) $(if $(filter command environment,$(firstword $(origin SEEDS))),--seeds $(SEEDS))
+	$(if $(MUTANTS),,PYTHONPATH=tests $(BIN)/python -m mutants generated $(GENERATED))
 
 .PHONY: exactly-once
 exactly-once: $(VENV)/.dev ## Kill workers of every client, and their brokers, ROUNDS=N times; with KILLS=N Spark drivers, too

@@ -1,0 +1,568 @@
+"""Makes mutants of the rules by machine, and counts those that no unit test notices.
+
+python -m mutants generated [PACKAGE ...] [--every N | --sample N [--seed S]] [--jobs J]
+
+For each package one process collects the unit tests of the package and those that import its
+rules. They run once with a trace, which says what lines of the rules each test runs. Then the
+process forks for each mutant: the child replaces the code of one function, runs the tests that run
+the changed lines, the quickest first, and stops at the first that fails.
+
+A mutant that no test notices has survived. `survivors.toml` lists those that are known, each with
+the reason. A package may have five survivors in a hundred mutants, known or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import inspect
+import itertools
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import Phase, settings
+
+from mutants.operators import Change, find_changes
+
+TESTS = Path(__file__).resolve().parent.parent
+SOURCES = TESTS.parent / "src" / "moldau"
+SURVIVORS = Path(__file__).with_name("survivors.toml")
+
+PACKAGES = (
+    "replication",
+    "cluster",
+    "storage",
+    "groups",
+    "transactions",
+    "shares",
+    "security",
+)
+MOST_SURVIVORS = 0.05
+"""Of the mutants of a package."""
+MOST_EXAMPLES = 25
+"""That hypothesis makes for a test; always the same ones."""
+MOST_SECONDS = 30.0
+"""Of tests for one mutant. The quickest run first; the others count as if they did not notice."""
+HANG_SECONDS = 120
+"""For one test that waits; a test that computes has some times what it takes without a mutant."""
+MOST_MEMORY = 2 << 30
+"""That a mutant may take in addition."""
+
+
+class End(IntEnum):
+    """How a child ends that tried a mutant; all others ends are those of one that was caught."""
+
+    SURVIVED = 0
+    CAUGHT = 1
+    UNFIT = 3
+    """The function cannot be replaced, for it has other variables of an outer function now."""
+
+
+class Key(NamedTuple):
+    """What a mutant is, without the place in the file."""
+
+    module: str
+    function: str
+    replace: str
+    by: str
+
+    def describe(self) -> str:
+        return f"{self.module} {self.function}\n    - {_indented(self.replace)}\n" + (
+            f"    + {_indented(self.by)}" if self.by else "    (deleted)"
+        )
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n      ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A mutant: a change and the module it is in."""
+
+    module: str
+    path: Path
+    tree: ast.Module
+    change: Change
+
+    @property
+    def key(self) -> Key:
+        change = self.change
+        return Key(self.module, change.function, change.replace, change.by)
+
+
+@dataclass(slots=True, kw_only=True)
+class Count:
+    """What became of the mutants of a package."""
+
+    package: str
+    mutants: int = 0
+    caught: int = 0
+    survivors: list[Key] = field(default_factory=list)
+    unreached: list[Key] = field(default_factory=list)
+    """Survivors that no test runs at all."""
+    faults: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def survived(self) -> int:
+        return len(self.survivors) + len(self.unreached)
+
+    def is_good(self) -> bool:
+        return not self.faults and self.survived <= MOST_SURVIVORS * self.mutants
+
+    def describe(self, known: Mapping[Key, str]) -> str:
+        explained = sum(key in known for key in [*self.survivors, *self.unreached])
+        percent = 100 * self.survived / max(1, self.mutants)
+        return (
+            f"{self.package:12s}  {self.mutants:5d} mutants  {self.survived:4d} survive "
+            f"({percent:4.1f} %)  {explained:4d} with a reason  "
+            f"{len(self.unreached):3d} in lines that no test runs  {self.seconds:4.0f} s"
+        )
+
+
+def read_survivors(path: Path = SURVIVORS) -> dict[Key, str]:
+    """Known survivors, and why nobody notices them."""
+    known = {}
+    for row in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", ()):
+        key = Key(row["module"], row["function"], row["replace"], row.get("by", ""))
+        known[key] = row["reason"]
+    return known
+
+
+def find_variants(package: str) -> list[Variant]:
+    """All mutants of the rules of a package."""
+    return read_variants(sorted((SOURCES / package / "rules").rglob("*.py")), SOURCES.parent)
+
+
+def read_variants(paths: Iterable[Path], root: Path) -> list[Variant]:
+    found = []
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        for change in find_changes(tree):
+            found.append(Variant(module=module, path=path, tree=tree, change=change))
+    return found
+
+
+def find_test_files(package: str) -> list[Path]:
+    """The unit tests of a package, and those elsewhere that import its rules."""
+    own = TESTS / "unit" / package
+    return [
+        path
+        for path in sorted((TESTS / "unit").rglob("test_*.py"))
+        if path.is_relative_to(own) or _imports(path, f"moldau.{package}.rules")
+    ]
+
+
+def _imports(path: Path, wanted: str) -> bool:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        if any(name == wanted or name.startswith(f"{wanted}.") for name in names):
+            return True
+    return False
+
+
+# Tests that run, and what they run
+
+
+class Run(NamedTuple):
+    """A test that passes: how long it takes, and the lines it runs in each file."""
+
+    index: int
+    seconds: float
+    lines: Mapping[str, frozenset[int]]
+
+
+class _Trace:
+    """The lines of some files that run."""
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self._files = list(files)
+        self.lines: dict[str, set[int]] = {}
+
+    def begin(self) -> None:
+        self.lines = {file: set() for file in self._files}
+        threading.settrace(self._on_call)
+        sys.settrace(self._on_call)
+
+    def end(self) -> dict[str, frozenset[int]]:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+        return {file: frozenset(lines) for file, lines in self.lines.items() if lines}
+
+    def _on_call(self, frame: FrameType, event: str, _: object) -> Any:
+        return self._on_line if frame.f_code.co_filename in self.lines else None
+
+    def _on_line(self, frame: FrameType, event: str, _: object) -> Any:
+        self.lines[frame.f_code.co_filename].add(frame.f_lineno)
+        return self._on_line
+
+
+class Hunt:
+    """A plugin of pytest: instead of the tests it runs the mutants."""
+
+    def __init__(self, variants: Sequence[Variant], jobs: int, folder: Path) -> None:
+        self._variants = variants
+        self._jobs = jobs
+        self._folder = folder
+        self._has_failed = False
+        self._items: Sequence[pytest.Item] = ()
+        self._runs: list[Run] = []
+        self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        self.count = Count(package="")
+
+    def pytest_configure(self) -> None:
+        settings.register_profile(
+            "mutants",
+            settings.get_profile("moldau"),
+            max_examples=MOST_EXAMPLES,
+            derandomize=True,
+            database=None,
+            phases=(Phase.explicit, Phase.generate),
+        )
+        settings.load_profile("mutants")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._has_failed = self._has_failed or report.failed
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.count.faults.append(f"cannot be collected: {report.nodeid}")
+
+    def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
+        for item in items:
+            test = getattr(item, "obj", None)
+            _bound_examples(getattr(test, "__func__", test), "_hypothesis_internal_use_settings")
+            _bound_examples(getattr(item, "cls", None), "settings")  # of a state machine
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        began = time.monotonic()
+        self._items = session.items
+        self._runs = sorted(self._run_unbroken(), key=lambda run: run.seconds)
+        self._functions = _find_functions({str(variant.path) for variant in self._variants})
+        self._try_all()
+        self.count.seconds = time.monotonic() - began
+        return True
+
+    def _run_unbroken(self) -> list[Run]:
+        """In children, which share the files: this process has run no test when it forks."""
+        chunks = _split_by_file(self._items, self._jobs)
+        outputs = [self._folder / f"runs-{number}" for number in range(len(chunks))]
+        children = []
+        for chunk, output in zip(chunks, outputs, strict=True):
+            pid = os.fork()
+            if pid == 0:
+                with _in_child(self._folder / "unbroken"):
+                    output.write_bytes(pickle.dumps(list(self._trace(chunk))))
+                os._exit(0)
+            children.append(pid)
+        for pid in children:
+            os.waitpid(pid, 0)
+        missing = [output for output in outputs if not output.exists()]
+        self.count.faults += [f"the tests of {output.name} ended" for output in missing]
+        return [
+            run
+            for output in outputs
+            if output not in missing
+            for run in pickle.loads(output.read_bytes())
+        ]
+
+    def _trace(self, chunk: Sequence[int]) -> Iterator[Run]:
+        trace = _Trace({str(variant.path) for variant in self._variants})
+        for index, following in zip(chunk, [*chunk[1:], None], strict=True):
+            self._has_failed = False
+            trace.begin()
+            began = time.thread_time()
+            self._run(index, following)
+            seconds = time.thread_time() - began
+            lines = trace.end()
+            if lines and not self._has_failed:
+                yield Run(index, seconds, lines)
+
+    def _run(self, index: int, following: int | None) -> None:
+        item = self._items[index]
+        following_item = None if following is None else self._items[following]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following_item)
+
+    def _try_all(self) -> None:
+        waiting = iter(self._variants)
+        trying: dict[int, tuple[Variant, Path]] = {}
+        for number in itertools.count():
+            variant = next(waiting, None)
+            if variant is not None:
+                self.count.mutants += 1
+                runs = self._find_runs(variant)
+                if not runs:
+                    self.count.unreached.append(variant.key)
+                    continue
+                folder = self._folder / f"mutant-{number}"
+                trying[self._fork(variant, runs, folder)] = variant, folder
+            if trying and (variant is None or len(trying) >= self._jobs):
+                pid, status = os.wait()
+                tried, folder = trying.pop(pid)
+                shutil.rmtree(folder, ignore_errors=True)
+                self._note(tried, status)
+            if variant is None and not trying:
+                return
+
+    def _note(self, variant: Variant, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        if code == End.SURVIVED:
+            self.count.survivors.append(variant.key)
+        elif code == End.UNFIT:
+            self.count.mutants -= 1
+        else:
+            self.count.caught += 1
+
+    def _find_runs(self, variant: Variant) -> list[Run]:
+        first, last = variant.change.lines
+        wanted = range(first, last + 1)
+        path = str(variant.path)
+        found = [run for run in self._runs if not run.lines.get(path, _NONE).isdisjoint(wanted)]
+        before = itertools.accumulate((run.seconds for run in found), initial=0.0)
+        return [run for run, begins in zip(found, before, strict=False) if begins < MOST_SECONDS]
+
+    def _fork(self, variant: Variant, runs: Sequence[Run], folder: Path) -> int:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            end = End.CAUGHT
+            with _in_child(folder):
+                _limit(sum(run.seconds for run in runs))
+                end = self._try(variant, runs)
+            os._exit(end)
+        return pid
+
+    def _try(self, variant: Variant, runs: Sequence[Run]) -> End:
+        variant.change.make()
+        if not self._put_code(variant):
+            return End.UNFIT
+        self._has_failed = False
+        indexes = [run.index for run in runs]
+        for index, following in zip(indexes, [*indexes[1:], None], strict=True):
+            self._run(index, following)
+            if self._has_failed:
+                return End.CAUGHT
+        return End.SURVIVED
+
+    def _put_code(self, variant: Variant) -> bool:
+        ast.fix_missing_locations(variant.tree)
+        module = compile(variant.tree, str(variant.path), "exec", dont_inherit=True)
+        outermost = variant.change.outermost
+        line = min([outermost.lineno, *(each.lineno for each in outermost.decorator_list)])
+        code = next(_find_codes(module, line), None)
+        if code is None:
+            return False
+        functions = self._functions.get((str(variant.path), code.co_qualname, line), ())
+        if not functions or any(len(code.co_freevars) != len(_free(each)) for each in functions):
+            return False
+        for function in functions:
+            function.__code__ = code
+        return True
+
+
+_NONE: frozenset[int] = frozenset()
+
+
+def _free(function: FunctionType) -> tuple[str, ...]:
+    return function.__code__.co_freevars
+
+
+def _find_codes(code: CodeType, line: int) -> Iterator[CodeType]:
+    """The function that begins in a line, not within another function."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            is_function = bool(each.co_flags & inspect.CO_NEWLOCALS)
+            if is_function and each.co_firstlineno == line and each.co_name != "<lambda>":
+                yield each
+            yield from _find_codes(each, line)
+
+
+def _find_functions(paths: Iterable[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
+    """All functions of some files that there are, wherever they are referred to."""
+    wanted = set(paths)
+    gc.unfreeze()  # conftest.py has hidden them
+    found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename in wanted:
+            code = each.__code__
+            key = code.co_filename, code.co_qualname, code.co_firstlineno
+            found.setdefault(key, []).append(each)
+    gc.freeze()
+    return found
+
+
+def _bound_examples(owner: object, name: str) -> None:
+    present = getattr(owner, name, None)
+    if isinstance(present, settings) and present.max_examples > MOST_EXAMPLES:
+        setattr(owner, name, settings(present, max_examples=MOST_EXAMPLES))
+
+
+def _split_by_file(items: Sequence[pytest.Item], count: int) -> list[list[int]]:
+    """Indexes of the tests in so many parts of about the same number."""
+    parts: list[list[int]] = [[] for _ in range(count)]
+    indexes = range(len(items))
+    for _, group in itertools.groupby(indexes, key=lambda index: items[index].path):
+        min(parts, key=len).extend(group)
+    return [part for part in parts if part]
+
+
+@contextmanager
+def _in_child(folder: Path) -> Iterator[None]:
+    """Output goes nowhere, files go to a folder, and no exception leaves."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    folder.mkdir(exist_ok=True)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
+    tempfile.tempdir = str(folder)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    with suppress(BaseException):
+        yield
+
+
+def _limit(seconds: float) -> None:
+    """A mutant that computes for ever, or wants all memory, is ended by the system."""
+    most = int(4 + 5 * seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
+    page = resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * page
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))
+
+
+# The command
+
+
+def hunt(package: str, variants: Sequence[Variant], test_files: Sequence[Path], jobs: int) -> Count:
+    """In a process of its own, so that each package begins with a clean one."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        output = folder / "count"
+        pid = os.fork()
+        if pid == 0:
+            try:
+                count = _hunt_here(package, variants, test_files, jobs, folder)
+                output.write_bytes(pickle.dumps(count))
+            finally:
+                if sys.exception() is not None:
+                    traceback.print_exc()
+                os._exit(0)
+        os.waitpid(pid, 0)
+        if not output.exists():
+            return Count(package=package, faults=["its process ended"])
+        found: Count = pickle.loads(output.read_bytes())
+        return found
+
+
+def _hunt_here(
+    package: str,
+    variants: Sequence[Variant],
+    test_files: Sequence[Path],
+    jobs: int,
+    folder: Path,
+) -> Count:
+    os.environ["CI"] = "true"
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder / "hypothesis")
+    plugin = Hunt(variants, jobs, folder)
+    plugin.count.package = package
+    report = folder / "pytest"
+    out = os.dup(1)
+    with report.open("wb") as stream:
+        os.dup2(stream.fileno(), 1)
+        code = pytest.main(
+            [
+                *("-q", "-s", "-p", "no:cacheprovider", "-n", "0", "--no-header"),
+                *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+                *("-o", f"timeout={HANG_SECONDS}", "--rootdir", str(TESTS.parent)),
+                *map(str, test_files),
+            ],
+            plugins=[plugin],
+        )
+    os.dup2(out, 1)
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        text = report.read_text(encoding="utf-8", errors="replace")
+        plugin.count.faults.append(f"pytest ends with {code!r}: {text[-2000:]}")
+    return plugin.count
+
+
+def choose(variants: Sequence[Variant], every: int, sample: int, seed: int) -> list[Variant]:
+    if sample and sample < len(variants):
+        chosen = sorted(random.Random(seed).sample(range(len(variants)), sample))
+        return [variants[index] for index in chosen]
+    return list(variants[::every])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m mutants generated", description=__doc__)
+    parser.add_argument("packages", nargs="*", help=f"of {', '.join(PACKAGES)}; all without")
+    parser.add_argument("--every", type=int, default=1, help="try one of so many mutants")
+    parser.add_argument("--sample", type=int, default=0, help="try so many of each package")
+    parser.add_argument("--seed", type=int, default=1, help="which ones the sample has")
+    parser.add_argument("--jobs", type=int, default=0, help="processes; 0: one for each core")
+    parser.add_argument(
+        "--module", default="", help="only mutants of modules with this in the name"
+    )
+    parser.add_argument("--list", action="store_true", help="print the mutants and try none")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    known = read_survivors()
+    counts = []
+    for package in options.packages or PACKAGES:
+        found = [each for each in find_variants(package) if options.module in each.module]
+        chosen = choose(found, options.every, options.sample, options.seed)
+        if options.list:
+            _say("\n".join(variant.key.describe() for variant in chosen))
+            continue
+        count = hunt(package, chosen, find_test_files(package), jobs)
+        counts.append(count)
+        _report(count, known)
+    bad = [count.package for count in counts if not count.is_good()]
+    if bad:
+        _say(f"more than {100 * MOST_SURVIVORS:.0f} % survive, or it failed: {', '.join(bad)}")
+    return 1 if bad else 0
+
+
+def _report(count: Count, known: Mapping[Key, str]) -> None:
+    for heading, keys in (("survives", count.survivors), ("no test runs", count.unreached)):
+        for key, times in Counter(keys).items():
+            if key not in known:
+                _say(f"{heading}: {key.describe()}" + (f"\n    {times} times" * (times > 1)))
+    for fault in count.faults:
+        _say(f"fault: {fault}")
+    _say(count.describe(known))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

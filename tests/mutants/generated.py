@@ -63,8 +63,8 @@ MOST_EXAMPLES = 25
 """That hypothesis makes for a test; always the same ones."""
 MOST_SECONDS = 30.0
 """Of tests for one mutant. The quickest run first; the others count as if they did not notice."""
-HANG_SECONDS = 120
-"""For one test that waits; a test that computes has some times what it takes without a mutant."""
+HANG_SECONDS = 30.0
+"""That a mutant may wait; and 20 times what its tests compute without it, for a busy machine."""
 MOST_MEMORY = 2 << 30
 """That a mutant may take in addition."""
 
@@ -449,7 +449,10 @@ def _in_child(folder: Path) -> Iterator[None]:
 
 
 def _limit(seconds: float) -> None:
-    """A mutant that computes for ever, or wants all memory, is ended by the system."""
+    """A mutant that waits or computes for ever, or wants all memory, is ended."""
+    watch = threading.Timer(HANG_SECONDS + 20 * seconds, os._exit, (End.CAUGHT,))
+    watch.daemon = True
+    watch.start()
     most = int(4 + 5 * seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5))
     page = resource.getpagesize()
@@ -500,7 +503,7 @@ def _hunt_here(
             [
                 *("-q", "-s", "-p", "no:cacheprovider", "-n", "0", "--no-header"),
                 *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-                *("-o", f"timeout={HANG_SECONDS}", "--rootdir", str(TESTS.parent)),
+                *("--rootdir", str(TESTS.parent)),
                 *map(str, test_files),
             ],
             plugins=[plugin],

@@ -10,6 +10,7 @@ import pytest
 from moldau.errors import ErrorCode, InvariantViolation
 from moldau.model import TopicPartition
 from moldau.transactions.rules.transaction_events import (
+    AbortTimedOut,
     AddPartitions,
     EndTransaction,
     ExpireId,
@@ -24,7 +25,7 @@ from moldau.transactions.rules.transaction_metadata import (
     NO_TIMEOUT_MS,
     IdAndEpoch,
     TransactionMetadata,
-    begin_id,
+    complete,
 )
 from moldau.transactions.rules.transaction_states import (
     MOVES,
@@ -82,6 +83,9 @@ class Stage:
             transactional_id=ID, producer=producer, commit=commit, version=version, spare_id=spare
         )
         return self.ask(event)
+
+    def records_of(self, event: TransactionEvent) -> tuple[TransactionRecord, ...]:
+        return self.machine.handle(event, self.now_ms).records
 
     def write_markers(self, *partitions: TopicPartition) -> None:
         producer = IdAndEpoch(self.found.producer_id, self.found.producer_epoch)
@@ -321,3 +325,297 @@ def test_a_transactional_id_expires_only_while_no_transaction_is_open_or_undeliv
     assert stage.machine.expired(60_000, stage.now_ms) == [ID]
     stage.do(expire)
     assert stage.machine.find(ID) is None
+
+
+@pytest.mark.parametrize(("version", "step"), [(1, 1), (2, 2), (3, 2)])
+def test_fencing_raises_the_epoch_by_one_more_than_an_end_would(version: int, step: int) -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST, version=version)
+    assert stage.init().error is ErrorCode.concurrent_transactions
+    assert stage.found.state is TransactionState.PREPARE_ABORT
+    assert stage.found.producer_epoch == producer.producer_epoch + step
+
+
+def test_a_record_that_takes_a_decision_back_is_refused_while_the_id_is_served() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    stage.end(producer)
+    undone = replace(stage.found, state=TransactionState.ONGOING)
+    with pytest.raises(InvariantViolation, match="TXN-1"):
+        stage.machine.apply(TransactionRecord(ID, undone), is_live=True)
+    stage.machine.apply(TransactionRecord(ID, undone))  # of a log, in which there are gaps
+    assert stage.found.state is TransactionState.ONGOING
+
+
+def test_only_a_prepared_transaction_can_be_completed() -> None:
+    stage = Stage()
+    stage.init()
+    stage.add(FIRST)
+    with pytest.raises(InvariantViolation, match="TXN-1"):
+        complete(stage.found, stage.now_ms)
+
+
+def test_a_transaction_times_out_after_its_time_and_not_with_it() -> None:
+    stage = Stage()
+    stage.init(timeout_ms=1_000)
+    stage.add(FIRST)
+    assert not stage.machine.find_timed_out(stage.now_ms + 1_000, 0.0)
+    assert stage.machine.find_timed_out(stage.now_ms + 1_001, 0.0)
+
+
+def test_a_producer_whose_transaction_timed_out_is_fenced_for_good() -> None:
+    stage = Stage()
+    producer = stage.init(timeout_ms=1_000).producer
+    stage.add(FIRST)
+    (abort,) = stage.machine.find_timed_out(stage.now_ms + 1_001, 0.0)
+    stage.do(abort)
+    stage.write_markers(FIRST)
+    assert stage.init(expected=producer).error is ErrorCode.producer_fenced
+
+
+def test_a_time_out_is_about_one_epoch_and_one_start() -> None:
+    stage = Stage()
+    assert not stage.records_of(
+        AbortTimedOut(transactional_id=ID, producer_epoch=0, started_ms=1_000)
+    )
+    stage.init()
+    stage.add(FIRST)
+    epoch, started_ms = stage.found.producer_epoch, stage.found.started_ms
+    for meant in ((epoch + 1, started_ms), (epoch, started_ms + 1), (epoch + 1, started_ms + 1)):
+        abort = AbortTimedOut(transactional_id=ID, producer_epoch=meant[0], started_ms=meant[1])
+        assert not stage.records_of(abort)
+
+
+def test_partitions_that_are_in_the_transaction_already_are_not_logged_again() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+
+    def logged(*partitions: TopicPartition) -> int:
+        outcome = stage.machine.handle(
+            AddPartitions(
+                transactional_id=ID, producer=producer, partitions=frozenset(partitions), version=2
+            ),
+            stage.now_ms,
+        )
+        assert outcome.answer == TransactionAnswer()
+        return len(outcome.records)
+
+    assert logged() == 0
+    stage.add(FIRST)
+    assert logged() == logged(FIRST) == 0
+    assert logged(SECOND) == logged(FIRST, SECOND) == 1
+
+
+def test_a_transaction_keeps_its_start_while_partitions_are_added() -> None:
+    stage = Stage()
+    stage.init()
+    stage.add(FIRST)
+    stage.now_ms += 10
+    stage.add(SECOND)
+    assert (stage.found.started_ms, stage.found.updated_ms) == (1_000, 1_010)
+    assert stage.found.partitions == {FIRST, SECOND}
+
+
+def test_who_asks_while_markers_are_written_has_to_ask_again() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    ended = stage.end(producer)
+    concurrent = ErrorCode.concurrent_transactions
+    assert ended.error is ErrorCode.none
+    assert stage.machine.is_prepared(ID)
+    assert stage.end(producer).error is concurrent
+    assert stage.end(ended.producer).error is concurrent
+    assert stage.add(SECOND) is concurrent
+    assert stage.init().error is concurrent
+    stage.write_markers(FIRST)
+    assert not stage.machine.is_prepared(ID)
+    assert stage.end(producer) == ended
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_end_that_asks_for_the_opposite_of_what_was_decided_is_refused(version: int) -> None:
+    for commit in (True, False):
+        stage = Stage()
+        producer = stage.init().producer
+        stage.add(FIRST, version=version)
+        stage.end(producer, commit=commit, version=version)
+        for _ in range(2):
+            opposite = stage.end(producer, commit=not commit, version=version)
+            assert opposite.error is ErrorCode.invalid_txn_state
+            stage.write_markers(FIRST)
+        assert stage.end(producer, commit=commit, version=version).error is ErrorCode.none
+
+
+def test_nothing_can_be_aborted_under_version_2_alone_and_never_committed() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    invalid = ErrorCode.invalid_txn_state
+    assert stage.end(producer, commit=True, version=1).error is invalid
+    assert stage.end(producer, commit=False, version=1).error is invalid
+    assert stage.end(producer, commit=True, version=2).error is invalid
+    raised = stage.end(producer, commit=False, version=2)
+    assert raised.producer == (producer.producer_id, producer.producer_epoch + 1)
+    assert stage.found.state is TransactionState.COMPLETE_ABORT
+    again = stage.end(raised.producer, commit=False, version=2)
+    assert again.producer == (producer.producer_id, producer.producer_epoch + 2)
+    assert stage.end(again.producer, commit=True, version=2).error is invalid
+
+
+def test_an_unknown_producer_id_is_told_from_an_epoch_that_is_over() -> None:
+    stage = Stage()
+    unknown, fenced = ErrorCode.invalid_producer_id_mapping, ErrorCode.producer_fenced
+    nobody = IdAndEpoch(4, 0)
+    assert stage.end(nobody).error is unknown
+    adding = AddPartitions(transactional_id=ID, producer=nobody, partitions=frozenset({FIRST}))
+    assert stage.ask(adding).error is unknown
+    assert stage.machine.verify(ID, nobody, frozenset({FIRST})) == {FIRST: unknown}
+    producer = stage.init().producer
+    late = producer._replace(producer_epoch=producer.producer_epoch + 1)
+    assert stage.end(nobody).error is unknown
+    assert stage.end(late).error is fenced
+    assert stage.ask(adding).error is unknown
+    assert stage.ask(replace(adding, producer=late)).error is fenced
+    assert stage.machine.verify(ID, nobody, frozenset({FIRST})) == {FIRST: unknown}
+    assert stage.machine.verify(ID, late, frozenset({FIRST})) == {FIRST: fenced}
+
+
+def test_without_a_spare_producer_id_who_needs_one_has_to_ask_again() -> None:
+    stage = Stage()
+    concurrent = ErrorCode.concurrent_transactions
+    assert stage.machine.wants_producer_id(ID)
+    assert stage.init(spare_id=None).error is concurrent
+    stage.init()
+    assert not stage.machine.wants_producer_id(ID)
+    assert stage.init(spare_id=None).error is ErrorCode.none
+    last = stage.at_epoch(MAX_EPOCH - 1)
+    assert stage.machine.wants_producer_id(ID)
+    assert stage.init(spare_id=None).error is concurrent
+    stage.add(FIRST)
+    event = EndTransaction(transactional_id=ID, producer=last, commit=True, version=2)
+    assert stage.ask(event).error is concurrent
+    assert stage.ask(replace(event, version=1)).error is ErrorCode.none
+    stage.write_markers(FIRST)
+    assert stage.found.client == last
+
+
+def test_what_is_open_is_fenced_without_a_spare_producer_id() -> None:
+    stage = Stage()
+    stage.init()
+    stage.at_epoch(MAX_EPOCH - 1)
+    stage.add(FIRST)
+    assert stage.init(spare_id=None, keeps_prepared=True).error is ErrorCode.concurrent_transactions
+    assert stage.found.state is TransactionState.ONGOING
+    assert stage.init(spare_id=None).error is ErrorCode.concurrent_transactions
+    assert stage.found.state is TransactionState.PREPARE_ABORT
+
+
+def test_a_prepared_transaction_is_handed_on_under_another_id_when_epochs_are_exhausted() -> None:
+    stage = Stage()
+    stage.init(timeout_ms=NO_TIMEOUT_MS)
+    last = stage.at_epoch(MAX_EPOCH - 1)
+    stage.add(FIRST)
+    kept = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True, spare_id=60)
+    assert kept == TransactionAnswer(producer=IdAndEpoch(60, 0), prepared=last)
+    assert stage.found.last_producer_epoch == -1
+    ended = stage.end(kept.producer)
+    assert ended.producer == (60, 1)
+    stage.write_markers(FIRST)
+    assert stage.found.client == (60, 1)
+    assert stage.found.previous_producer_id == last.producer_id
+
+
+def test_a_transaction_that_was_handed_on_can_only_be_ended() -> None:
+    stage = Stage()
+    stage.init(timeout_ms=NO_TIMEOUT_MS)
+    stage.add(FIRST)
+    assert not stage.found.is_kept
+    kept = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True)
+    assert stage.found.is_kept
+    assert stage.add(SECOND) is ErrorCode.invalid_txn_state
+    verified = stage.machine.verify(ID, kept.producer, frozenset({FIRST}))
+    assert verified == {FIRST: ErrorCode.invalid_txn_state}
+
+
+def test_a_producer_that_goes_on_is_recognised_when_it_asks_again_for_what_was_kept() -> None:
+    stage = Stage()
+    first = stage.init(timeout_ms=NO_TIMEOUT_MS).producer
+    stage.add(FIRST)
+    stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True, expected=first)
+    assert stage.found.last_producer_epoch == first.producer_epoch
+
+
+def test_a_transaction_that_was_handed_on_is_aborted_above_the_epoch_of_its_producer() -> None:
+    stage = Stage()
+    first = stage.init(timeout_ms=NO_TIMEOUT_MS).producer
+    stage.add(FIRST)
+    second = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True).producer
+    assert stage.init(timeout_ms=NO_TIMEOUT_MS).error is ErrorCode.concurrent_transactions
+    assert stage.found.producer_epoch == first.producer_epoch + 2
+    assert stage.found.client == (first.producer_id, second.producer_epoch + 2)
+    stage.write_markers(FIRST)
+    assert stage.found.client == (first.producer_id, second.producer_epoch + 2)
+    assert stage.found.next_producer_id == -1
+
+
+def test_only_two_phases_can_be_kept() -> None:
+    stage = Stage()
+    stage.init(timeout_ms=NO_TIMEOUT_MS - 1)
+    stage.add(FIRST)
+    assert stage.init(keeps_prepared=True).error is ErrorCode.concurrent_transactions
+    assert stage.found.state is TransactionState.PREPARE_ABORT
+
+
+def test_the_last_epoch_but_one_is_exhausted() -> None:
+    assert not IdAndEpoch(1, MAX_EPOCH - 2).is_exhausted
+    assert IdAndEpoch(1, MAX_EPOCH - 1).is_exhausted
+
+
+def test_the_log_of_kafka_tells_a_repeated_end_by_the_raised_epoch_alone() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    ended = stage.end(producer)
+    stage.write_markers(FIRST)
+    stage.machine.apply(TransactionRecord(ID, replace(stage.found, last_producer_epoch=-1)))
+    assert stage.end(producer) == ended
+    other = producer._replace(producer_id=producer.producer_id + 1)
+    assert stage.end(other).error is ErrorCode.invalid_producer_id_mapping
+    before = producer._replace(producer_epoch=producer.producer_epoch - 1)
+    assert stage.end(before).error is ErrorCode.producer_fenced
+    version_1 = replace(stage.found, client_version=1)
+    stage.machine.apply(TransactionRecord(ID, version_1))
+    assert stage.end(producer).error is ErrorCode.producer_fenced
+
+
+def test_an_epoch_of_zero_before_is_known() -> None:
+    stage = Stage()
+    first = stage.init().producer
+    assert first.producer_epoch == 0
+    second = stage.init(expected=first).producer
+    assert stage.found.last_producer_epoch == 0
+    assert stage.init(expected=first).producer == second
+    assert stage.init(expected=first._replace(producer_id=99)).error is ErrorCode.producer_fenced
+
+
+def test_markers_are_those_of_what_is_prepared_and_not_of_what_is_open() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    assert list(stage.machine.markers()) == []
+    stage.end(producer)
+    (markers,) = stage.machine.markers()
+    assert markers.producer == (producer.producer_id, producer.producer_epoch + 1)
+    stage.write_markers(FIRST)
+    assert list(stage.machine.markers()) == []
+    assert len(stage.machine) == len(list(stage.machine)) == 1
+
+
+def test_an_end_of_nothing_begins_when_it_is_asked_for() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.now_ms = 5_000
+    stage.end(producer, commit=False)
+    assert stage.found.started_ms == 5_000

@@ -30,13 +30,12 @@ import threading
 import time
 import tomllib
 import traceback
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -121,6 +120,8 @@ class Count:
     survivors: list[Key] = field(default_factory=list)
     unreached: list[Key] = field(default_factory=list)
     """Survivors that no test runs at all."""
+    unfit: int = 0
+    """That could not be tried, and count as no mutants."""
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -137,7 +138,8 @@ class Count:
         return (
             f"{self.package:12s}  {self.mutants:5d} mutants  {self.survived:4d} survive "
             f"({percent:4.1f} %)  {explained:4d} with a reason  "
-            f"{len(self.unreached):3d} in lines that no test runs  {self.seconds:4.0f} s"
+            f"{len(self.unreached):3d} in lines that no test runs  "
+            f"{self.unfit:3d} unfit  {self.seconds:4.0f} s"
         )
 
 
@@ -227,8 +229,15 @@ class _Trace:
 class Hunt:
     """A plugin of pytest: instead of the tests it runs the mutants."""
 
-    def __init__(self, variants: Sequence[Variant], jobs: int, folder: Path) -> None:
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        jobs: int,
+        folder: Path,
+        tell: Callable[[str, Key], None],
+    ) -> None:
         self._variants = variants
+        self._tell = tell
         self._jobs = jobs
         self._folder = folder
         self._has_failed = False
@@ -321,6 +330,7 @@ class Hunt:
                 runs = self._find_runs(variant)
                 if not runs:
                     self.count.unreached.append(variant.key)
+                    self._tell("no test runs", variant.key)
                     continue
                 folder = self._folder / f"mutant-{number}"
                 trying[self._fork(variant, runs, folder)] = variant, folder
@@ -336,8 +346,10 @@ class Hunt:
         code = os.waitstatus_to_exitcode(status)
         if code == End.SURVIVED:
             self.count.survivors.append(variant.key)
+            self._tell("survives", variant.key)
         elif code == End.UNFIT:
             self.count.mutants -= 1
+            self.count.unfit += 1
         else:
             self.count.caught += 1
 
@@ -463,15 +475,24 @@ def _limit(seconds: float) -> None:
 # The command
 
 
-def hunt(package: str, variants: Sequence[Variant], test_files: Sequence[Path], jobs: int) -> Count:
-    """In a process of its own, so that each package begins with a clean one."""
+def hunt(
+    package: str,
+    variants: Sequence[Variant],
+    test_files: Sequence[Path],
+    jobs: int,
+    known: Mapping[Key, str] = MappingProxyType({}),
+) -> Count:
+    """In a process of its own, so that each package begins with a clean one.
+
+    Survivors that are not known are printed at once.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         output = folder / "count"
         pid = os.fork()
         if pid == 0:
             try:
-                count = _hunt_here(package, variants, test_files, jobs, folder)
+                count = _hunt_here(package, variants, test_files, jobs, folder, known)
                 output.write_bytes(pickle.dumps(count))
             finally:
                 if sys.exception() is not None:
@@ -490,13 +511,19 @@ def _hunt_here(
     test_files: Sequence[Path],
     jobs: int,
     folder: Path,
+    known: Mapping[Key, str],
 ) -> Count:
     os.environ["CI"] = "true"
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder / "hypothesis")
-    plugin = Hunt(variants, jobs, folder)
-    plugin.count.package = package
     report = folder / "pytest"
     out = os.dup(1)
+
+    def tell(heading: str, key: Key) -> None:
+        if key not in known:
+            os.write(out, f"{heading}: {key.describe()}\n".encode())
+
+    plugin = Hunt(variants, jobs, folder, tell)
+    plugin.count.package = package
     with report.open("wb") as stream:
         os.dup2(stream.fileno(), 1)
         code = pytest.main(
@@ -547,7 +574,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.list:
             _say("\n".join(variant.key.describe() for variant in chosen))
             continue
-        count = hunt(package, chosen, find_test_files(package), jobs)
+        count = hunt(package, chosen, find_test_files(package), jobs, known)
         counts.append(count)
         _report(count, known)
     bad = [count.package for count in counts if not count.is_good()]
@@ -557,10 +584,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _report(count: Count, known: Mapping[Key, str]) -> None:
-    for heading, keys in (("survives", count.survivors), ("no test runs", count.unreached)):
-        for key, times in Counter(keys).items():
-            if key not in known:
-                _say(f"{heading}: {key.describe()}" + (f"\n    {times} times" * (times > 1)))
     for fault in count.faults:
         _say(f"fault: {fault}")
     _say(count.describe(known))

@@ -178,6 +178,8 @@ def _in_expressions(
         if field in ("annotation", "returns", "decorator_list", "cases", "handlers", "pattern"):
             continue
         for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.keyword) and child.arg == "strict":
+                continue  # of `zip`: a check of an invariant
             if isinstance(child, ast.AST) and not isinstance(child, ast.stmt | _UNREAD):
                 yield from _in_expressions(child, node, lines, scope)
 

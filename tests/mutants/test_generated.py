@@ -62,7 +62,7 @@ from mutants.generated import hunt, read_variants
 folder = Path(sys.argv[1])
 count = hunt("shop", read_variants([folder / "price.py"], folder), [folder / "test_price.py"], 2)
 keys = [[key.replace, key.by] for key in count.survivors]
-print(json.dumps([count.mutants, count.caught, keys, len(count.unreached), count.faults]))
+print("\\n" + json.dumps([count.mutants, count.caught, keys, len(count.unreached), count.faults]))
 """
 
 
@@ -79,8 +79,9 @@ def test_survivors_are_those_that_no_test_notices(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    mutants, caught, survivors, unreached, faults = json.loads(done.stdout)
+    mutants, caught, survivors, unreached, faults = json.loads(done.stdout.rpartition("\n\n")[2])
     assert faults == []
+    assert "survives: price Price.reduced\n    - percent < 0\n    + percent < 1\n" in done.stdout
     assert sorted(survivors) == [
         ["max(self.amount - percent, 0)", "max(self.amount - percent, 1)"],
         ["percent < 0", "percent < 1"],

@@ -116,7 +116,7 @@ def test_what_no_test_should_be_about_is_left_alone() -> None:
             match a:
                 case 1:
                     assert_never(a)
-            return b"x" + a
+            return b"x" + zip(a, b, strict=True)
         """
     assert changes(source) == []
 

@@ -78,3 +78,14 @@ def test_it_is_told_from_a_month_before_and_once_a_day() -> None:
 )
 def test_how_long_it_is_good(left_ms: int, text: str) -> None:
     assert remaining(left_ms, 0) == text
+
+
+def test_what_is_left_is_counted_from_now() -> None:
+    assert remaining(ms(START) + 5 * DAY_MS, ms(START)) == "ends in 5 days"
+    assert remaining(ms(START), ms(START) + 1).startswith("has ended")
+
+
+def test_a_month_before_is_told_to_the_millisecond() -> None:
+    now = ms(START)
+    assert not is_to_be_told(now + WARNED_DAYS * DAY_MS + 1, now, None)
+    assert is_to_be_told(now, now, None)

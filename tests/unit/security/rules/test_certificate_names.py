@@ -56,3 +56,29 @@ def test_a_long_value_has_a_length_of_several_bytes() -> None:
     """As Java encodes it (X.690, 8.1.3)."""
     name = distinguished_name(((("emailAddress", "a" * 300),),))
     assert name == f"1.2.840.113549.1.9.1=#1682012c{'61' * 300}"
+
+
+@pytest.mark.parametrize(
+    ("size", "length"), [(0, "00"), (127, "7f"), (128, "8180"), (255, "81ff"), (256, "820100")]
+)
+def test_a_length_has_as_many_bytes_as_it_needs(size: int, length: str) -> None:
+    name = distinguished_name(((("title", "a" * size),),))
+    assert name == f"2.5.4.12=#0c{length}{'61' * size}"
+
+
+def test_what_has_a_meaning_in_a_name_is_escaped() -> None:
+    for value, escaped in (
+        (" ", "\\ "),
+        (" a", "\\ a"),
+        ("a  ", "a \\ "),
+        ("a#", "a#"),
+        ('a+"', 'a\\+\\"'),
+    ):
+        assert distinguished_name(((("commonName", value),),)) == f"CN={escaped}"
+    assert distinguished_name(((("other", "a"),),)) == "other=a"
+
+
+def test_a_rule_may_name_the_whole_match_and_groups_that_did_not_match() -> None:
+    assert map_name("ab", parse_mapping_rules("RULE:a(b)(c)?/$0-$1-$2/")) == "ab-b-"
+    with pytest.raises(ValueError, match=r"names \$3"):
+        parse_mapping_rules("RULE:a(b)(c)?/$1$3/")

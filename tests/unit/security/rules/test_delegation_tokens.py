@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,3 +136,20 @@ def test_the_secret_follows_from_the_id_and_the_key_as_in_kafka() -> None:
     assert len(token_hmac("secret", "id")) == 64
     assert token_hmac("secret", "id") != token_hmac("other", "id")
     assert len(token_password("secret", "id")) == 88
+
+
+def test_a_period_of_nothing_ends_a_token_with_this_millisecond() -> None:
+    ended = expire_token(issued(), ALICE, 0, NOW + 5)
+    assert ended is not None
+    assert ended.expiry_ms == NOW + 5
+    assert renew_token(issued(), ALICE, 0, LIFETIMES, NOW + 5).expiry_ms == NOW + 5
+
+
+def test_the_longest_life_ends_a_token_too() -> None:
+    token = replace(issued(500), expiry_ms=NOW + 900)
+    assert not token.is_expired(NOW + 500)
+    assert token.is_expired(NOW + 501)
+
+
+def test_one_millisecond_is_a_life() -> None:
+    assert issued(1).max_ms == NOW + 1

@@ -23,21 +23,30 @@ def test_lines_quotes_and_bare_values():
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        "",
-        ";",
-        f"{PLAIN};",
-        f"{PLAIN} required",
-        f'{PLAIN} required username="b" password="p"',
-        f"{PLAIN} perhaps username=b;",
-        f'{PLAIN} required username="b;',
-        f"{PLAIN} required username=;",
-        f"{PLAIN} required username b;",
+        ("", "semicolon"),
+        (";", "semicolon"),
+        (f"{PLAIN}", "semicolon"),
+        (f"{PLAIN};", "begin with"),
+        (f"{PLAIN} required", "semicolon"),
+        (f'{PLAIN} required ";"', "semicolon"),
+        (f'{PLAIN} required username="b" password="p"', "semicolon"),
+        (f"{PLAIN} perhaps username=b;", "begin with"),
+        ('"" required username=b;', "begin with"),
+        (f'{PLAIN} required username="b;', "quote that does not end"),
+        (f"{PLAIN} required username=;", "of the form"),
+        (f"{PLAIN} required username b;", "of the form"),
+        (f"{PLAIN} required username;", "of the form"),
+        (f"{PLAIN} required username b c;", "of the form"),
+        (f'{PLAIN} required username "=" b;', "of the form"),
+        (f"{PLAIN} required = = b;", "of the form"),
+        (f"{PLAIN} required username = =;", "of the form"),
+        (f"{PLAIN} required username=b more;", "of the form"),
     ],
 )
-def test_malformed_texts_are_refused_without_repeating_them(text):
-    with pytest.raises(ValueError, match=r".") as refused:
+def test_malformed_texts_are_refused_without_repeating_them(text, why):
+    with pytest.raises(ValueError, match=why) as refused:
         parse_jaas(text)
     assert "username" not in str(refused.value)
 
@@ -49,3 +58,9 @@ def test_the_representation_has_no_password():
 @given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.text(), max_size=4))
 def test_what_is_written_is_read(options):
     assert parse_jaas(format_jaas(PLAIN, options)).options == options
+
+
+def test_a_module_needs_no_options_and_every_flag_will_do():
+    for flag in ("required", "Requisite", "SUFFICIENT", "optional"):
+        assert parse_jaas(f"{PLAIN} {flag};").options == {}
+        assert parse_jaas(f" {PLAIN} {flag} ; \n").module == PLAIN

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.security.rules import scram
 from moldau.security.rules.scram import (
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS_TO_DO,
     SALT_BYTES,
     USUAL_ITERATIONS,
     ScramClient,
@@ -204,3 +207,39 @@ def test_a_proof_counts_in_its_own_exchange_only(nonce, is_right):
     else:
         with pytest.raises(ScramError):
             server.finish(final)
+
+
+def test_a_broker_may_ask_for_the_most_and_for_no_more(monkeypatch):
+    asked = []
+    monkeypatch.setattr(scram, "salt_password", lambda *args: asked.append(args[3]) or b"salted")
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "abc")
+    for iterations in (MOST_ITERATIONS_TO_DO, LEAST_ITERATIONS):
+        client.final(f"r=abcdef,s=AAAA,i={iterations}".encode())
+    with pytest.raises(ScramError, match="asks for 1000001 iterations"):
+        client.final(f"r=abcdef,s=AAAA,i={MOST_ITERATIONS_TO_DO + 1}".encode())
+    assert asked == [MOST_ITERATIONS_TO_DO, LEAST_ITERATIONS]
+
+
+def test_the_name_of_a_user_may_have_signs_of_the_exchange():
+    client = ScramClient("SCRAM-SHA-256", "a=b,c", "x", "abc")
+    assert client.first() == b"n,,n=a=3Db=2Cc,r=abc"
+    server = ScramServer("SCRAM-SHA-256", "def")
+    assert server.read_first(b"n,a=a=3Db,n=a=3Db,r=abc") == "a=b"
+    with pytest.raises(ScramError, match="act for another"):
+        server.read_first(b"n,a=a,n=a=3Db,r=abc")
+
+
+def test_the_last_word_of_a_broker_has_a_form():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    client.final(
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    right = b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    for refused in (b"e=" + right, b"v=!!", b"v=", b"\xff"):
+        with pytest.raises(ScramError):
+            client.check(refused)
+
+
+def test_a_credential_says_what_it_lacks():
+    with pytest.raises(ValueError, match="has no stored_key"):
+        ScramCredential.parse("salt=AAAA")

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cluster.rules.metadata_image import PartitionState
-from moldau.errors import InvariantViolation, NotEnoughReplicasError, NotLeaderError
+from moldau.errors import (
+    FencedLeaderEpochError,
+    InvariantViolation,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    UnknownLeaderEpochError,
+)
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 from moldau.replication.rules.acknowledgement import Acknowledgement
@@ -273,3 +279,208 @@ def test_the_high_watermark_waits_for_a_follower_one_fetch_behind_and_not_for_ev
     replica.give_up_joining(news.waits_until)
     assert replica.advance(0, 8)
     assert replica.high_watermark == 8
+
+
+# Before a state, and after it
+
+
+def test_before_any_state_a_replica_neither_leads_nor_follows():
+    replica = a_replica(start=2, end=9, known_high_watermark=5)
+    assert (replica.leader_id, replica.leader_epoch, replica.led_since) == (NO_BROKER, -1, -1)
+    assert not replica.is_leader
+    assert not replica.is_following
+    assert not replica.is_accepting
+    assert not replica.is_settled
+    assert not replica.is_suspended
+    assert not replica.has_followers
+    assert (replica.replicas, replica.isr, replica.in_sync) == ((), (), ())
+    assert (replica.smallest_isr_size, replica.min_in_sync) == (0, 1)
+    assert not replica.has_enough_in_sync
+    assert replica.damaged_from is None
+    assert not replica.advance(2, 9)
+    assert not replica.set_min_insync_replicas(2)
+    assert replica.high_watermark == 5
+
+
+def test_without_leading_nothing_is_known_of_followers():
+    replica = a_replica(end=9)
+    apply(replica, a_state(leader=SECOND))
+    assert replica.is_following
+    assert replica.in_sync == (US, SECOND)
+    assert replica.propose_isr(9, 100.0, 10.0, lambda broker: EPOCH_OF_BROKER) is None
+    assert fetch(replica, THIRD, 0, end=9) is None
+    assert not replica.is_at_rest(THIRD, 9, 0, EPOCH_OF_BROKER, 9)
+    assert replica.broker_epoch_at_fetch(THIRD) == -1
+    assert replica.caught_up_followers(0) == ()
+    assert replica.low_watermark(4, lambda broker: EPOCH_OF_BROKER) == 4
+    assert replica.find_read_replica("a", {SECOND: "a"}, 0) is None
+    replica.note_idle(THIRD, 1.0)
+    replica.give_up_joining(1.0)
+    replica.forget_follower(THIRD)
+    replica.withdraw_isr(a_state())
+
+
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_who_leads_no_longer_has_no_followers(is_suspended: bool):
+    replica = a_leader(end=3)
+    fetch(replica, SECOND, 3, end=3)
+    assert (replica.has_followers, replica.smallest_isr_size) == (True, 2)
+    assert (replica.is_settled, replica.is_accepting) == (True, True)
+    if is_suspended:
+        replica.suspend()
+    else:
+        apply(replica, a_state(version=1, leader=SECOND, leader_epoch=6))
+    assert replica.leadership is None
+    assert (replica.has_followers, replica.smallest_isr_size) == (False, 0)
+    assert (replica.is_settled, replica.is_accepting) == (False, False)
+    assert replica.is_suspended is is_suspended
+
+
+def test_another_epoch_is_settled_anew_and_one_that_goes_on_stays_settled():
+    replica = a_leader(end=3)
+    fetch(replica, SECOND, 3, end=3)
+    replica.damaged_from = 2
+    replica.apply(
+        a_state(version=1, leader_epoch=6),
+        replica.part_in(a_state(version=1, leader_epoch=6)),
+        epoch_start=5,
+        now=100.0,
+    )
+    assert replica.is_settled
+    assert replica.damaged_from == 2
+    apply(replica, a_state(version=2, leader_epoch=8), epoch_start=5)
+    assert not replica.is_settled
+    assert replica.damaged_from is None
+    assert replica.led_since == 8
+
+
+def test_a_high_watermark_that_stays_is_no_news():
+    replica = a_replica(end=9, known_high_watermark=5)
+    assert not replica.set_high_watermark(5, 0, 9)
+    assert replica.set_high_watermark(4, 0, 9)
+    for offset in (0, 9):
+        assert replica.set_high_watermark(offset, 0, 9)
+
+
+def test_who_led_since_an_epoch_leads_it_and_those_after_it():
+    replica = a_leader()
+    assert [epoch for epoch in range(8) if replica.has_led_since(epoch)] == [5]
+    apply(replica, a_state(version=1, leader_epoch=6))
+    assert [epoch for epoch in range(8) if replica.has_led_since(epoch)] == [5, 6]
+    replica.suspend()
+    assert not replica.has_led_since(6)
+
+
+# Requests
+
+
+def test_the_epoch_of_a_client_is_compared_unless_it_names_none():
+    replica = a_leader()
+    for epoch in (-1, 5):
+        replica.check_epoch(epoch)
+    for epoch in (0, 4):
+        with pytest.raises(FencedLeaderEpochError):
+            replica.check_epoch(epoch)
+    with pytest.raises(UnknownLeaderEpochError):
+        replica.check_epoch(6)
+
+
+def test_a_fetch_of_a_follower_needs_a_leader_an_epoch_and_a_replica():
+    with pytest.raises(NotLeaderError):
+        a_replica().require_leadership(SECOND, 5)
+    replica = a_leader()
+    assert replica.require_leadership(SECOND, 5) is replica.leadership
+    with pytest.raises(FencedLeaderEpochError, match="named no epoch"):
+        replica.require_leadership(SECOND, -1)
+    with pytest.raises(FencedLeaderEpochError):
+        replica.require_leadership(SECOND, 0)
+    with pytest.raises(UnknownLeaderEpochError, match="has no replica"):
+        replica.require_leadership(9, 5)
+
+
+def test_enough_are_in_sync_with_as_many_as_the_option_asks_for():
+    replica = a_replica(min_insync_replicas=2)
+    apply(replica, a_state())
+    assert replica.has_enough_in_sync
+    replica.require_writable(ALL_IN_SYNC, True)
+    assert not replica.set_min_insync_replicas(3)
+    assert replica.min_in_sync == 3
+    assert not replica.has_enough_in_sync
+    replica.set_min_insync_replicas(4)
+    assert replica.min_in_sync == 3  # no more than there are replicas
+
+
+def test_eligible_leaders_are_asked_for_only_by_who_leads():
+    replica = a_replica(min_insync_replicas=2)
+    apply(replica, a_state(leader=SECOND, elr=(THIRD,)))
+    assert not replica.set_min_insync_replicas(1)
+    leader = a_leader()
+    assert not leader.set_min_insync_replicas(2)
+
+
+# Followers of a leader
+
+
+def test_a_follower_at_the_end_is_at_rest_until_something_happens():
+    replica = a_leader()
+    fetch(replica, SECOND, 3, end=3)
+    fetch(replica, THIRD, 3, end=3)
+    assert replica.is_at_rest(SECOND, 3, 0, EPOCH_OF_BROKER, 3)
+    assert not replica.is_at_rest(SECOND, 3, 0, EPOCH_OF_BROKER, 4)
+    assert not replica.is_at_rest(SECOND, 4, 0, EPOCH_OF_BROKER, 4)
+    assert not replica.is_at_rest(SECOND, 3, 1, EPOCH_OF_BROKER, 3)
+    assert not replica.is_at_rest(THIRD, 3, 0, EPOCH_OF_BROKER, 3)
+
+
+def test_a_follower_is_known_under_the_epoch_of_its_fetch_until_it_is_forgotten():
+    replica = a_leader()
+    fetch(replica, SECOND, 3, end=3)
+    assert replica.broker_epoch_at_fetch(SECOND) == EPOCH_OF_BROKER
+    assert replica.broker_epoch_at_fetch(9) == -1
+    assert replica.caught_up_followers(3) == (SECOND,)
+    assert replica.caught_up_followers(4) == ()
+    replica.forget_follower(SECOND)
+    assert replica.broker_epoch_at_fetch(SECOND) == -1
+    assert replica.caught_up_followers(3) == ()
+
+
+def test_a_follower_that_lags_is_proposed_to_leave_and_counts_no_more():
+    replica = a_leader()
+    former, proposed = replica.propose_isr(3, 111.0, 10.0, lambda broker: EPOCH_OF_BROKER) or (
+        None,
+        None,
+    )
+    assert former == a_state()
+    assert proposed is not None
+    assert proposed.isr == (US,)
+    assert (replica.in_sync, replica.smallest_isr_size) == ((US,), 1)
+    replica.withdraw_isr(former)
+    assert (replica.in_sync, replica.smallest_isr_size) == ((US, SECOND), 2)
+
+
+def test_without_a_reason_nothing_is_proposed():
+    replica = a_leader()
+    assert replica.propose_isr(3, 110.0, 10.0, lambda broker: EPOCH_OF_BROKER) is None
+
+
+def test_idle_followers_are_caught_up_until_they_were_heard_of():
+    replica = a_leader()
+    fetch(replica, SECOND, 3, end=3)
+    replica.note_idle(SECOND, 150.0)
+    assert replica.propose_isr(3, 155.0, 10.0, lambda broker: EPOCH_OF_BROKER) is None
+
+
+def test_a_consumer_reads_from_a_follower_in_its_rack():
+    replica = a_leader()
+    fetch(replica, SECOND, 3, end=3)
+    racks = {US: "a", SECOND: "b", THIRD: "b"}
+    assert replica.find_read_replica("b", racks, 3) == SECOND
+    assert replica.find_read_replica("b", racks, 4) is None
+    assert replica.find_read_replica("a", racks, 3) is None
+    assert replica.find_read_replica("b", {US: "b", SECOND: "b"}, 3) is None
+
+
+def test_the_low_watermark_is_the_smallest_start_of_the_living():
+    replica = a_leader()
+    fetch(replica, SECOND, 3, end=3, start=1)
+    assert replica.low_watermark(2, lambda broker: 7 if broker == SECOND else -1) == 1

@@ -39,3 +39,18 @@ def test_what_is_let_through_keeps_the_rate(steps):
             throttle = throttle.record(size, rate, now)
             moved += size
     assert moved <= rate * (now + 1.0) + 500
+
+
+def test_an_account_is_exceeded_by_more_than_a_second_of_the_rate():
+    throttle = Throttle().record(1000, 1000, now=10.0)
+    assert not throttle.is_exceeded(1000, now=10.0)
+    assert throttle.record(1, 1000, now=10.0).is_exceeded(1000, now=10.0)
+
+
+def test_a_clock_that_is_late_works_nothing_off_and_adds_nothing():
+    throttle = Throttle().record(3000, 1000, now=10.0)
+    assert throttle.owed(1000, now=9.0) == 3000
+    assert throttle.owed(1000, now=11.0) == 2000
+    assert throttle.owed(1000, now=14.0) == 0
+    later = throttle.record(500, 1000, now=9.0)
+    assert (later.owed_bytes, later.at) == (3500, 10.0)

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -178,7 +178,8 @@ def find_test_files(package: str) -> list[Path]:
 
 
 def _imports(path: Path, wanted: str) -> bool:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if wanted in text else ():
         if isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
         elif isinstance(node, ast.Import):
@@ -199,6 +200,9 @@ class Run(NamedTuple):
     index: int
     seconds: float
     lines: Mapping[str, frozenset[int]]
+
+
+_Work = TypeVar("_Work")
 
 
 class _Trace:
@@ -274,51 +278,63 @@ class Hunt:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         began = time.monotonic()
         self._items = session.items
-        self._runs = sorted(self._run_unbroken(), key=lambda run: run.seconds)
+        traced = self._run_unbroken(_split_by_file(self._items, self._jobs), self._trace)
+        chunks = [traced[number :: self._jobs] for number in range(self._jobs)]
+        repeated = self._run_unbroken(chunks, self._repeat)
+        self._runs = sorted(repeated, key=lambda run: run.seconds)
         self._functions = _find_functions({str(variant.path) for variant in self._variants})
         self._try_all()
         self.count.seconds = time.monotonic() - began
         return True
 
-    def _run_unbroken(self) -> list[Run]:
-        """In children, which share the files: this process has run no test when it forks."""
-        chunks = _split_by_file(self._items, self._jobs)
-        outputs = [self._folder / f"runs-{number}" for number in range(len(chunks))]
+    def _run_unbroken(
+        self, chunks: Sequence[Sequence[_Work]], work: Callable[[Sequence[_Work]], Iterator[Run]]
+    ) -> list[Run]:
+        """In children: this process has run no test when it forks. The quickest first."""
+        outputs = [self._folder / f"{work.__name__}-{number}" for number in range(len(chunks))]
         children = []
         for chunk, output in zip(chunks, outputs, strict=True):
             pid = os.fork()
             if pid == 0:
-                with _in_child(self._folder / "unbroken"):
-                    output.write_bytes(pickle.dumps(list(self._trace(chunk))))
+                with _in_child(self._folder / f"{output.name}-files"):
+                    output.write_bytes(pickle.dumps(list(work(chunk))))
                 os._exit(0)
             children.append(pid)
         for pid in children:
             os.waitpid(pid, 0)
         missing = [output for output in outputs if not output.exists()]
-        self.count.faults += [f"the tests of {output.name} ended" for output in missing]
-        return [
-            run
-            for output in outputs
-            if output not in missing
-            for run in pickle.loads(output.read_bytes())
-        ]
+        self.count.faults += [f"a process with unbroken tests ended: {one}" for one in missing]
+        runs: list[Run] = []
+        for output in outputs:
+            if output not in missing:
+                runs += pickle.loads(output.read_bytes())
+        return sorted(runs, key=lambda run: run.seconds)
 
     def _trace(self, chunk: Sequence[int]) -> Iterator[Run]:
+        """The tests that pass, with what they run."""
         trace = _Trace({str(variant.path) for variant in self._variants})
-        for index, following in zip(chunk, [*chunk[1:], None], strict=True):
-            self._has_failed = False
+        for index, following in _with_next(chunk):
             trace.begin()
-            began = time.thread_time()
-            self._run(index, following)
-            seconds = time.thread_time() - began
+            seconds = self._run(index, following)
             lines = trace.end()
             if lines and not self._has_failed:
                 yield Run(index, seconds, lines)
 
-    def _run(self, index: int, following: int | None) -> None:
+    def _repeat(self, chunk: Sequence[Run]) -> Iterator[Run]:
+        """Those that pass in another order, too, as that of the mutants is another one."""
+        for run, following in _with_next(chunk):
+            seconds = self._run(run.index, following and following.index)
+            if not self._has_failed:
+                yield run._replace(seconds=seconds)
+
+    def _run(self, index: int, following: int | None) -> float:
+        """How long it computed; `_has_failed` says how it ended."""
+        self._has_failed = False
         item = self._items[index]
         following_item = None if following is None else self._items[following]
+        began = time.thread_time()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following_item)
+        return time.thread_time() - began
 
     def _try_all(self) -> None:
         waiting = iter(self._variants)
@@ -376,10 +392,8 @@ class Hunt:
         variant.change.make()
         if not self._put_code(variant):
             return End.UNFIT
-        self._has_failed = False
-        indexes = [run.index for run in runs]
-        for index, following in zip(indexes, [*indexes[1:], None], strict=True):
-            self._run(index, following)
+        for run, following in _with_next(runs):
+            self._run(run.index, following and following.index)
             if self._has_failed:
                 return End.CAUGHT
         return End.SURVIVED
@@ -435,6 +449,10 @@ def _bound_examples(owner: object, name: str) -> None:
     present = getattr(owner, name, None)
     if isinstance(present, settings) and present.max_examples > MOST_EXAMPLES:
         setattr(owner, name, settings(present, max_examples=MOST_EXAMPLES))
+
+
+def _with_next(chunk: Sequence[_Work]) -> Iterator[tuple[_Work, _Work | None]]:
+    return zip(chunk, [*chunk[1:], None], strict=True)
 
 
 def _split_by_file(items: Sequence[pytest.Item], count: int) -> list[list[int]]:

@@ -353,3 +353,21 @@ def test_what_no_client_should_say_is_refused(wrong: tuple[AcknowledgementBatch,
 def test_a_renewal_is_said_by_those_who_may() -> None:
     (found,) = split_by_type([AcknowledgementBatch(0, 4, (4,))], may_renew=True)
     assert found.type is RENEW
+
+
+def test_new_records_without_room_end_the_search() -> None:
+    records = InFlight(0)
+    limits = LIMITS._replace(max_record_locks=10)
+    assert not acquire(records, batches(9), limits=limits).is_complete
+    assert not acquire(records, batches(1, first=9), "bob", limits=limits).is_complete
+    full = acquire(records, batches(10, first=10), "bob", limits=limits)
+    assert (full.is_complete, full.record_count) == (True, 0)
+
+
+def test_what_was_deleted_from_the_log_is_not_looked_at_again() -> None:
+    records = InFlight(0)
+    acquire(records, batches(10))
+    records.release("ann", LIMITS)
+    assert records.find_available() == 0
+    records.forget_before(4)
+    assert (records.start_offset, records.find_available()) == (4, 4)

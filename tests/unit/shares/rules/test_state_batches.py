@@ -63,3 +63,36 @@ def test_a_hole_is_cut_into_what_was_one() -> None:
         StateBatch(4, 4, ACKNOWLEDGED, 1),
         StateBatch(5, 9, AVAILABLE, 1),
     )
+
+
+def test_holes_far_from_each_other_are_cut_each_by_itself() -> None:
+    stored = [StateBatch(0, 9, AVAILABLE, 1), StateBatch(20, 29, AVAILABLE, 2)]
+    written = [StateBatch(5, 5, ACKNOWLEDGED, 1), StateBatch(25, 25, ACKNOWLEDGED, 2)]
+    assert combine(stored, written, 0) == (
+        StateBatch(0, 4, AVAILABLE, 1),
+        StateBatch(5, 5, ACKNOWLEDGED, 1),
+        StateBatch(6, 9, AVAILABLE, 1),
+        StateBatch(20, 24, AVAILABLE, 2),
+        StateBatch(25, 25, ACKNOWLEDGED, 2),
+        StateBatch(26, 29, AVAILABLE, 2),
+    )
+
+
+def test_what_is_written_beside_what_is_stored_is_joined_where_it_is_alike() -> None:
+    stored = [StateBatch(0, 9, AVAILABLE, 1), StateBatch(20, 29, AVAILABLE, 1)]
+    assert combine(stored, [StateBatch(10, 19, AVAILABLE, 1)], 0) == (
+        StateBatch(0, 29, AVAILABLE, 1),
+    )
+    assert combine(stored, [StateBatch(10, 19, AVAILABLE, 2)], 0) == (
+        StateBatch(0, 9, AVAILABLE, 1),
+        StateBatch(10, 19, AVAILABLE, 2),
+        StateBatch(20, 29, AVAILABLE, 1),
+    )
+
+
+def test_without_a_start_everything_stays() -> None:
+    stored = [StateBatch(0, 9, AVAILABLE, 1), StateBatch(20, 29, AVAILABLE, 1)]
+    assert combine(stored, (), -1) == tuple(stored)
+    assert combine(stored, (), 9) == (StateBatch(9, 9, AVAILABLE, 1), stored[1])
+    assert combine(stored, (), 10) == (stored[1],)
+    assert combine(stored, (), 30) == ()

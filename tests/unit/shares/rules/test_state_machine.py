@@ -205,9 +205,14 @@ def test_a_topic_that_is_not_there_has_no_state() -> None:
 
 def test_a_key_that_cannot_be_is_refused() -> None:
     shard = Shard()
-    for key in (KEY._replace(group_id=""), KEY._replace(topic_id=UUID(int=0))):
-        assert shard.read(key=key).error is ErrorCode.invalid_request
-    assert shard.read(key=KEY._replace(partition=-1)).error is ErrorCode.invalid_request
+    for key, why in (
+        (KEY._replace(group_id=""), "a group with a name"),
+        (KEY._replace(topic_id=UUID(int=0)), "a topic with an id"),
+        (KEY._replace(partition=-1), "no partition -1"),
+    ):
+        answer = shard.read(key=key)
+        assert answer.error is ErrorCode.invalid_request
+        assert why in (answer.message or "")
 
 
 def test_a_cold_partition_is_written_anew_when_that_frees_something() -> None:

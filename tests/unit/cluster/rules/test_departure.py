@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,9 +15,11 @@ from moldau.cluster.rules.departure import (
     find_only_copies,
     plan_hand_over,
     plan_return,
+    plan_set_back,
 )
+from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 
 from .partitions import NOBODY, ids, partition, topic
 
@@ -282,3 +285,62 @@ def test_a_lost_log_is_the_only_copy_where_nobody_else_is_known_to_have_everythi
     found = find_only_copies([topic(state)], SELF, lambda *_: True)
     assert found == ([TopicPartition("clicks", 0)] if is_only_copy else [])
     assert find_only_copies([topic(state)], SELF, lambda *_: False) == []
+
+
+# A store that was set back
+
+
+FOLLOWED = partition(2, [1, 2], [1, 2], elr=[2], last_known=[2], last_leader=2)  # in epoch 5
+
+
+@pytest.mark.parametrize("condition", ReplicaCondition)
+def test_who_has_seen_a_later_epoch_has_everybody_waited_for(condition: ReplicaCondition) -> None:
+    (planned,) = plan_return(
+        [topic(FOLLOWED)],
+        SELF,
+        ids(1, 2),
+        lambda *_: condition,
+        lambda *_: 6,
+        min_in_sync_of=lambda _: 1,
+    )
+    state = planned.state
+    assert (state.leader, state.leader_epoch, state.isr) == (NOBODY, 7, ())
+    assert (state.elr, state.last_known_elr, state.last_known_leader) == ((), (), NOBODY)
+    assert state.replicas == FOLLOWED.replicas
+
+
+def test_who_has_seen_the_epoch_of_the_store_comes_back_as_ever() -> None:
+    def plan(seen_epoch: int) -> list[PlannedState]:
+        return plan_return(
+            [topic(FOLLOWED)],
+            SELF,
+            ids(1, 2),
+            lambda *_: ReplicaCondition.WHOLE,
+            lambda *_: seen_epoch,
+            min_in_sync_of=lambda _: 1,
+        )
+
+    assert plan(5) == plan(4) == []
+    assert len(plan(6)) == 1
+
+
+def test_the_only_replica_leads_on_behind_the_epoch_that_it_has_seen() -> None:
+    (planned,) = plan_set_back([topic(partition(1, [1], [1]))], SELF, lambda *_: 6)
+    assert (planned.state.leader, planned.state.leader_epoch) == (1, 7)
+    assert planned.state.isr == (1,)
+
+
+def test_a_store_is_set_back_where_a_later_epoch_was_seen_also_of_others_partitions() -> None:
+    others = partition(2, [2], [2, 3])
+    topics = [topic(others, FOLLOWED, partition(1, [1], [1], version=NO_NODE))]
+    assert plan_set_back(topics, SELF, lambda *_: 5) == []
+    plan = plan_set_back(topics, SELF, lambda *_: 6)
+    assert [(one.partition, one.former) for one in plan] == [(0, others), (1, FOLLOWED)]
+    assert all(one.state.leader == NOBODY for one in plan)
+    only_second = plan_set_back(topics, SELF, lambda _, number: 6 if number == 1 else -1)
+    assert [one.partition for one in only_second] == [1]
+
+
+def test_a_new_partition_of_epoch_0_is_not_set_back_by_who_has_seen_nothing() -> None:
+    fresh = replace(partition(2, [1, 2], [1, 2]), leader_epoch=LeaderEpoch(0))
+    assert returned(fresh, ReplicaCondition.WHOLE, 1, 2) is None

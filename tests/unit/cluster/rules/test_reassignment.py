@@ -62,6 +62,12 @@ def test_a_move_ends_with_the_new_replicas_alone() -> None:
     assert (arrived.leader_epoch, arrived.controller_epoch) == (6, EPOCH)
 
 
+def test_a_move_ends_also_when_nobody_else_is_in_sync() -> None:
+    arrived = step(partition(2, [2, 3], [3, 2, 1], adding=[3], removing=[1]))
+    assert arrived is not None
+    assert (arrived.replicas, arrived.isr) == ((3, 2), (2, 3))
+
+
 def test_a_leader_that_goes_is_followed_by_a_new_one_under_a_new_epoch() -> None:
     arrived = step(partition(1, [1, 2, 3], [3, 2, 1], adding=[3], removing=[1]))
     assert arrived is not None

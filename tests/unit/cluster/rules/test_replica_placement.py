@@ -174,6 +174,13 @@ def test_brokers_that_are_away_get_nothing_while_enough_are_alive() -> None:
     assert place_with_away(brokers[:3], brokers[3:], 6, 3) == place(brokers[:3], 6, 3)
 
 
+def test_brokers_that_are_away_are_chosen_from_racks_without_a_replica() -> None:
+    brokers = brokers_of("a", "b", "b", "c", "d")
+    for replicas in place_with_away(brokers[:1], brokers[1:], 8, 3):
+        racks = ["abbcd"[broker] for broker in replicas]
+        assert len(set(racks)) == 3
+
+
 def test_a_broker_that_is_away_takes_its_turn_as_preferred_leader() -> None:
     brokers = brokers_of(*[None] * 3)
     assert place_with_away(brokers[:2], brokers[2:], 3, 3) == ((0, 1, 2), (1, 2, 0), (2, 0, 1))

@@ -20,7 +20,7 @@ class Applied(MetaPathFinder):
     """Loads the modules of some edits with these edits, all others as they are."""
 
     def __init__(self, edits: Sequence[Edit]) -> None:
-        self._edits = {edit.module: [] for edit in edits}
+        self._edits: dict[str, list[Edit]] = {edit.module: [] for edit in edits}
         for edit in edits:
             self._edits[edit.module].append(edit)
         self.loaded: set[str] = set()

@@ -195,9 +195,9 @@ def _imports(path: Path, wanted: str) -> bool:
 
 
 class Run(NamedTuple):
-    """A test that passes: how long it takes, and the lines it runs in each file."""
+    """A test that passes: its place, how long it takes, and the lines it runs in each file."""
 
-    index: int
+    number: int
     seconds: float
     lines: Mapping[str, frozenset[int]]
 
@@ -219,7 +219,7 @@ class _Trace:
 
     def end(self) -> dict[str, frozenset[int]]:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         return {file: frozenset(lines) for file, lines in self.lines.items() if lines}
 
     def _on_call(self, frame: FrameType, event: str, _: object) -> Any:
@@ -323,7 +323,7 @@ class Hunt:
     def _repeat(self, chunk: Sequence[Run]) -> Iterator[Run]:
         """Those that pass in another order, too, as that of the mutants is another one."""
         for run, following in _with_next(chunk):
-            seconds = self._run(run.index, following and following.index)
+            seconds = self._run(run.number, following and following.number)
             if not self._has_failed:
                 yield run._replace(seconds=seconds)
 
@@ -393,7 +393,7 @@ class Hunt:
         if not self._put_code(variant):
             return End.UNFIT
         for run, following in _with_next(runs):
-            self._run(run.index, following and following.index)
+            self._run(run.number, following and following.number)
             if self._has_failed:
                 return End.CAUGHT
         return End.SURVIVED

@@ -46,7 +46,8 @@ def edited_tree(source: str, edits: Sequence[Edit]) -> ast.Module:
     tree = ast.parse(source)
     for edit in edits:
         _apply(tree, edit)
-    return ast.fix_missing_locations(_Simplified().visit(tree))
+    _Simplified().visit(tree)
+    return ast.fix_missing_locations(tree)
 
 
 class _Simplified(ast.NodeTransformer):

@@ -3,9 +3,10 @@
 python -m mutants generated [PACKAGE ...] [--every N | --sample N [--seed S]] [--jobs J]
 
 For each package one process collects the unit tests of the package and those that import its
-rules. They run once with a trace, which says what lines of the rules each test runs. Then the
-process forks for each mutant: the child replaces the code of one function, runs the tests that run
-the changed lines, the quickest first, and stops at the first that fails.
+rules. They run once with functions that report their statements, so that it is known which test
+runs what, and once more in another order. Then the process forks for each mutant: the child
+replaces the code of one function, runs the tests that run the changed statement, the quickest
+first, and stops at the first that fails.
 
 A mutant that no test notices has survived. `survivors.toml` lists those that are known, each with
 the reason. A package may have five survivors in a hundred mutants, known or not.
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import ast
 import gc
-import inspect
 import itertools
 import os
 import pickle
@@ -35,8 +35,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from types import CodeType, FunctionType, MappingProxyType
+from typing import NamedTuple, TypeVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -203,31 +203,67 @@ class Run(NamedTuple):
 
 
 _Work = TypeVar("_Work")
+_Place = tuple[str, str, int]
+"""File, qualified name and first line of a function."""
+
+
+_RAN = "__ran__"
+"""The global name of what instrumented functions report to."""
 
 
 class _Trace:
-    """The lines of some files that run."""
+    """The statements of some files that run. Only functions of these files get slower."""
 
-    def __init__(self, files: Iterable[str]) -> None:
-        self._files = list(files)
-        self.lines: dict[str, set[int]] = {}
+    def __init__(self, functions: Mapping[_Place, Sequence[FunctionType]]) -> None:
+        self.lines: dict[str, set[int]] = {path: set() for path, _, _ in functions}
+        for path, ran in self.lines.items():
+            codes = {(code.co_qualname, code.co_firstlineno): code for code in _reporting(path)}
+            for (of, name, line), found in functions.items():
+                if of == path and (name, line) in codes:
+                    for function in found:
+                        function.__globals__[_RAN] = ran
+                        function.__code__ = codes[name, line]
 
     def begin(self) -> None:
-        self.lines = {file: set() for file in self._files}
-        threading.settrace(self._on_call)
-        sys.settrace(self._on_call)
+        for lines in self.lines.values():
+            lines.clear()
 
     def end(self) -> dict[str, frozenset[int]]:
-        sys.settrace(None)
-        threading.settrace(None)
-        return {file: frozenset(lines) for file, lines in self.lines.items() if lines}
+        return {path: frozenset(lines) for path, lines in self.lines.items() if lines}
 
-    def _on_call(self, frame: FrameType, event: str, _: object) -> Any:
-        return self._on_line if frame.f_code.co_filename in self.lines else None
 
-    def _on_line(self, frame: FrameType, event: str, _: object) -> Any:
-        self.lines[frame.f_code.co_filename].add(frame.f_lineno)
-        return self._on_line
+def _reporting(path: str) -> Iterator[CodeType]:
+    """All functions of a file, of which each statement first reports its line."""
+    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, _FUNCTION))
+    blocks = {id(block): block for function in functions for block in _blocks_in(function)}
+    for block in blocks.values():
+        block[:] = itertools.chain.from_iterable((_note_of(node), node) for node in block)
+    return _all_codes(compile(tree, path, "exec", dont_inherit=True))
+
+
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _blocks_in(function: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(function):
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value
+
+
+def _note_of(node: ast.stmt) -> ast.stmt:
+    (report,) = ast.parse(f"{_RAN}.add({node.lineno})").body
+    for each in ast.walk(report):
+        ast.copy_location(each, node)
+    return report
+
+
+def _all_codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _all_codes(each)
 
 
 class Hunt:
@@ -247,7 +283,7 @@ class Hunt:
         self._has_failed = False
         self._items: Sequence[pytest.Item] = ()
         self._runs: list[Run] = []
-        self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        self._functions: dict[_Place, list[FunctionType]] = {}
         self.count = Count(package="")
 
     def pytest_configure(self) -> None:
@@ -278,11 +314,11 @@ class Hunt:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         began = time.monotonic()
         self._items = session.items
+        self._functions = _find_functions({str(variant.path) for variant in self._variants})
         traced = self._run_unbroken(_split_by_file(self._items, self._jobs), self._trace)
         chunks = [traced[number :: self._jobs] for number in range(self._jobs)]
         repeated = self._run_unbroken(chunks, self._repeat)
         self._runs = sorted(repeated, key=lambda run: run.seconds)
-        self._functions = _find_functions({str(variant.path) for variant in self._variants})
         self._try_all()
         self.count.seconds = time.monotonic() - began
         return True
@@ -312,7 +348,7 @@ class Hunt:
 
     def _trace(self, chunk: Sequence[int]) -> Iterator[Run]:
         """The tests that pass, with what they run."""
-        trace = _Trace({str(variant.path) for variant in self._variants})
+        trace = _Trace(self._functions)
         for index, following in _with_next(chunk):
             trace.begin()
             seconds = self._run(index, following)
@@ -403,39 +439,30 @@ class Hunt:
         module = compile(variant.tree, str(variant.path), "exec", dont_inherit=True)
         outermost = variant.change.outermost
         line = min([outermost.lineno, *(each.lineno for each in outermost.decorator_list)])
-        code = next(_find_codes(module, line), None)
-        if code is None:
-            return False
-        functions = self._functions.get((str(variant.path), code.co_qualname, line), ())
-        if not functions or any(len(code.co_freevars) != len(_free(each)) for each in functions):
+        place = str(variant.path), variant.change.function_to_replace, line
+        functions = self._functions.get(place, ())
+        codes = [
+            code
+            for code in _all_codes(module)
+            if (code.co_qualname, code.co_firstlineno) == place[1:]
+        ]
+        if not functions or len(codes) != 1:
             return False
         for function in functions:
-            function.__code__ = code
+            if len(function.__code__.co_freevars) != len(codes[0].co_freevars):
+                return False
+            function.__code__ = codes[0]
         return True
 
 
 _NONE: frozenset[int] = frozenset()
 
 
-def _free(function: FunctionType) -> tuple[str, ...]:
-    return function.__code__.co_freevars
-
-
-def _find_codes(code: CodeType, line: int) -> Iterator[CodeType]:
-    """The function that begins in a line, not within another function."""
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            is_function = bool(each.co_flags & inspect.CO_NEWLOCALS)
-            if is_function and each.co_firstlineno == line and each.co_name != "<lambda>":
-                yield each
-            yield from _find_codes(each, line)
-
-
-def _find_functions(paths: Iterable[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
+def _find_functions(paths: Iterable[str]) -> dict[_Place, list[FunctionType]]:
     """All functions of some files that there are, wherever they are referred to."""
     wanted = set(paths)
     gc.unfreeze()  # conftest.py has hidden them
-    found: dict[tuple[str, str, int], list[FunctionType]] = {}
+    found: dict[_Place, list[FunctionType]] = {}
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename in wanted:
             code = each.__code__

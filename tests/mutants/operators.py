@@ -49,6 +49,8 @@ class Change:
     """Its qualified name."""
     outermost: ast.FunctionDef | ast.AsyncFunctionDef
     """The function that is no part of another one: its code object is what is replaced."""
+    function_to_replace: str
+    """The name of that one."""
     replace: str
     by: str
     """As in an edit of the catalogue; empty for a statement that goes."""
@@ -63,6 +65,7 @@ class _Scope:
     name: str
     function: _Function
     outermost: _Function
+    outermost_name: str
     bindings: dict[str, int]
 
 
@@ -72,14 +75,21 @@ def find_changes(tree: ast.Module) -> Iterator[Change]:
 
 
 def _find_scopes(
-    body: Sequence[ast.stmt], prefix: str, outermost: _Function | None
+    body: Sequence[ast.stmt], prefix: str, outermost: tuple[_Function, str] | None
 ) -> Iterator[_Scope]:
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield from _find_scopes(node.body, f"{prefix}{node.name}.", outermost)
         elif isinstance(node, _Function):
-            name, outer = f"{prefix}{node.name}", outermost or node
-            yield _Scope(name=name, function=node, outermost=outer, bindings=_count_bindings(node))
+            name = f"{prefix}{node.name}"
+            outer = outermost or (node, name)
+            yield _Scope(
+                name=name,
+                function=node,
+                outermost=outer[0],
+                outermost_name=outer[1],
+                bindings=_count_bindings(node),
+            )
             yield from _find_scopes(node.body, f"{name}.", outer)
         else:
             for block in _blocks_of(node):
@@ -116,8 +126,7 @@ def _in_block(parent: ast.AST, field: str, scope: _Scope) -> Iterator[Change]:
             yield from _in_expressions(node, node, _lines_of(node), scope)
         for case in getattr(node, "cases", ()):
             if case.guard is not None:
-                lines = case.guard.lineno, case.guard.end_lineno
-                yield from _in_expressions(case.guard, case.guard, lines, scope)
+                yield from _in_expressions(case.guard, case.guard, _lines_of(node), scope)
         for below in _blocks_of(node):
             yield from _in_block(*below, scope)
 
@@ -151,6 +160,7 @@ def _deletion(block: list[ast.stmt], index: int, scope: _Scope) -> Change:
     return Change(
         function=scope.name,
         outermost=scope.outermost,
+        function_to_replace=scope.outermost_name,
         replace=ast.unparse(node),
         by="",
         lines=_lines_of(node),
@@ -198,6 +208,7 @@ def _described(
     return Change(
         function=scope.name,
         outermost=scope.outermost,
+        function_to_replace=scope.outermost_name,
         replace=before,
         by=after,
         lines=lines,

@@ -102,6 +102,7 @@ def test_functions_in_classes_and_functions_have_their_names() -> None:
     assert change.function == "Log.append.check"
     assert isinstance(change.outermost, ast.FunctionDef)
     assert change.outermost.name == "append"
+    assert change.function_to_replace == "Log.append"
 
 
 def test_what_no_test_should_be_about_is_left_alone() -> None:
@@ -129,7 +130,7 @@ def test_the_guard_of_a_case_is_changed() -> None:
         "a < 1 -> a < 2",
         "return a goes",
     ]
-    assert [change.lines for change in found] == [(3, 3), (3, 3), (4, 4)]
+    assert [change.lines for change in found] == [(2, 3), (2, 3), (4, 4)]
 
 
 def test_a_compound_statement_has_the_lines_before_its_body() -> None:

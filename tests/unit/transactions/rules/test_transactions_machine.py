@@ -270,6 +270,8 @@ def test_a_prepared_transaction_is_handed_on_from_process_to_process() -> None:
     second = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True)
     third = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True)
     assert second.prepared == third.prepared == first
+    assert second.producer.producer_epoch == first.producer_epoch + 1
+    assert third.producer.producer_epoch == first.producer_epoch + 2
     assert stage.end(second.producer).error is ErrorCode.producer_fenced
     ended = stage.end(third.producer, commit=False)
     assert ended.error is ErrorCode.none
@@ -607,6 +609,7 @@ def test_markers_are_those_of_what_is_prepared_and_not_of_what_is_open() -> None
     assert list(stage.machine.markers()) == []
     stage.end(producer)
     (markers,) = stage.machine.markers()
+    assert (markers.commit, markers.partitions) == (True, {FIRST})
     assert markers.producer == (producer.producer_id, producer.producer_epoch + 1)
     stage.write_markers(FIRST)
     assert list(stage.machine.markers()) == []
@@ -619,3 +622,54 @@ def test_an_end_of_nothing_begins_when_it_is_asked_for() -> None:
     stage.now_ms = 5_000
     stage.end(producer, commit=False)
     assert stage.found.started_ms == 5_000
+
+
+def test_markers_of_an_abort_are_no_commits() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    stage.end(producer, commit=False)
+    assert [markers.commit for markers in stage.machine.markers()] == [False]
+
+
+def test_the_last_epoch_is_of_a_fenced_end_unless_another_id_follows() -> None:
+    stage = Stage()
+    stage.init()
+    assert not stage.found.is_fenced_end()
+    stage.at_epoch(MAX_EPOCH)
+    assert stage.found.is_fenced_end()
+    followed = replace(stage.found, next_producer_id=9, next_producer_epoch=0)
+    assert not followed.is_fenced_end()
+    assert not replace(stage.found, producer_epoch=MAX_EPOCH - 1).is_fenced_end()
+
+
+def test_who_asks_again_after_the_last_epoch_gets_another_producer_id() -> None:
+    stage = Stage()
+    stage.init()
+    last = stage.at_epoch(MAX_EPOCH - 1)
+    stage.add(FIRST)
+    assert stage.init(expected=last).error is ErrorCode.concurrent_transactions
+    stage.write_markers(FIRST)
+    assert stage.found.producer_epoch == MAX_EPOCH
+    assert stage.end(last, commit=False).error is ErrorCode.producer_fenced
+    assert stage.init(expected=last, spare_id=50).producer == (50, 0)
+
+
+def test_the_last_epoch_of_another_producer_id_is_not_the_one_before() -> None:
+    stage = Stage()
+    stage.init()
+    last = stage.at_epoch(MAX_EPOCH - 1)
+    stage.add(FIRST)
+    stage.end(last, spare=99)
+    stage.write_markers(FIRST)
+    other = last._replace(producer_id=5)
+    assert stage.init(expected=other).error is ErrorCode.producer_fenced
+    assert stage.init(expected=last).producer == (99, 0)
+
+
+def test_an_end_in_the_epoch_before_an_initialization_is_fenced() -> None:
+    stage = Stage()
+    first = stage.init().producer
+    stage.init(expected=first)
+    for commit in (True, False):
+        assert stage.end(first, commit=commit).error is ErrorCode.producer_fenced

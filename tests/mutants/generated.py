@@ -60,7 +60,7 @@ MOST_SURVIVORS = 0.05
 """Of the mutants of a package."""
 MOST_EXAMPLES = 25
 """That hypothesis makes for a test; always the same ones."""
-MOST_SECONDS = 30.0
+MOST_SECONDS = 10.0
 """Of tests for one mutant. The quickest run first; the others count as if they did not notice."""
 HANG_SECONDS = 30.0
 """That a mutant may wait; and 20 times what its tests compute without it, for a busy machine."""

@@ -197,6 +197,8 @@ def test_who_may_write_anywhere_may_have_a_producer_id() -> None:
     assert somewhere(acls(("*", LITERAL, write), ("c", PREFIXED, deny)))
     assert not somewhere(acls(("*", LITERAL, write), ("*", LITERAL, deny)))
     assert not somewhere(acls(("*", LITERAL, deny)), OPEN)
+    assert somewhere(acls(("*", LITERAL, write), ("*", PREFIXED, deny)))
+    assert not somewhere(acls(("*", PREFIXED, write), ("*", PREFIXED, deny)))
 
 
 # Against a model that looks at every entry, in Kafka's own order of questions

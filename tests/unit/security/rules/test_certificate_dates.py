@@ -89,3 +89,30 @@ def test_a_month_before_is_told_to_the_millisecond() -> None:
     now = ms(START)
     assert not is_to_be_told(now + WARNED_DAYS * DAY_MS + 1, now, None)
     assert is_to_be_told(now, now, None)
+
+
+def der(kind: int, *parts: bytes) -> bytes:
+    content = b"".join(parts)
+    return bytes((kind, len(content))) + content
+
+
+def certificate(end: bytes, *, signed_kind: int = 0x30) -> bytes:
+    validity = der(0x30, der(0x17, b"260101000000Z"), end)
+    return der(0x30, der(signed_kind, der(0x02), der(0x30), der(0x30), validity))
+
+
+def test_a_certificate_has_one_form_and_its_end_is_a_time() -> None:
+    good = der(0x17, b"270101000000Z")
+    assert end_ms(certificate(good)) == ms(datetime(2027, 1, 1, tzinfo=UTC))
+    with pytest.raises(ValueError, match="another form"):
+        end_ms(certificate(good, signed_kind=0x31))
+    with pytest.raises(ValueError, match="no time"):
+        end_ms(certificate(der(0x13, b"270101000000Z")))
+    with pytest.raises(ValueError, match="cut off"):
+        end_ms(certificate(good)[:-1])
+
+
+def test_two_digits_of_a_year_are_of_this_century_until_49() -> None:
+    for text, year in ((b"49", 2049), (b"50", 1950)):
+        end = certificate(der(0x17, text + b"0101000000Z"))
+        assert end_ms(end) == ms(datetime(year, 1, 1, tzinfo=UTC))

@@ -39,6 +39,7 @@ def test_several_attributes_in_one_part_and_attributes_without_a_name():
         ("RULE:^CN=(.*?),OU=(.*?)$/$1@$2/L", "CN=Alice,OU=Data", "alice@data"),
         ("RULE:^cn=(.*?),.*$/$1/U , DEFAULT", "cn=alice,ou=x", "ALICE"),
         ("RULE:^CN=(.*?),OU=nobody$/$1/", "CN=alice,OU=x", None),
+        ("RULE:^CN=alice$/admin/", "CN=alice", "admin"),
         ("RULE:^CN=(.*?)$/a\\/$1/", "CN=alice", "a\\/alice"),
     ],
 )
@@ -71,6 +72,7 @@ def test_what_has_a_meaning_in_a_name_is_escaped() -> None:
         (" ", "\\ "),
         (" a", "\\ a"),
         ("a  ", "a \\ "),
+        ("a ", "a\\ "),
         ("a#", "a#"),
         ('a+"', 'a\\+\\"'),
     ):

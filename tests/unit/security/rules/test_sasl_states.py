@@ -50,6 +50,7 @@ def test_a_limited_session_is_renewed_with_a_handshake_and_ends_with_anything_el
 def test_life_of_a_session():
     assert session_lifetime_ms(1_000, 0, None) == 0
     assert session_lifetime_ms(1_000, 500, None) == 500
+    assert session_lifetime_ms(1_000, 1, None) == 1
     assert session_lifetime_ms(1_000, 0, 1_200) == 200
     assert session_lifetime_ms(1_000, 500, 1_200) == 200
     assert session_lifetime_ms(1_000, 500, 9_000) == 500

@@ -243,3 +243,20 @@ def test_the_last_word_of_a_broker_has_a_form():
 def test_a_credential_says_what_it_lacks():
     with pytest.raises(ValueError, match="has no stored_key"):
         ScramCredential.parse("salt=AAAA")
+
+
+@pytest.mark.parametrize("name", ["salt", "stored_key", "server_key"])
+def test_a_credential_is_base64_and_nothing_else(name):
+    text = f"{credential_of('SCRAM-SHA-256', 'x')}"
+    with pytest.raises(ValueError, match=r"."):
+        ScramCredential.parse(text.replace(f"{name}=", f"{name}=!"))
+
+
+def test_the_proof_of_a_broker_is_base64():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "abc")
+    with pytest.raises(ScramError, match="not base64"):
+        client.check(b"v=!AAA")
+
+
+def test_a_name_is_no_tokens_before_a_client_says_so():
+    assert not ScramServer("SCRAM-SHA-512", "nonce").is_token

@@ -7,10 +7,12 @@ from moldau.replication.rules.follower_progress import (
     FollowerFetch,
     FollowerProgress,
     begin_progress,
+    come_in,
     forget_log,
     is_caught_up,
     is_one_fetch_behind,
     note_fetch,
+    note_idle,
 )
 
 
@@ -100,3 +102,32 @@ def test_one_fetch_behind_is_whoever_has_what_was_committed_at_its_last_fetch():
     assert not is_one_fetch_behind(former, fetch(9, 20, at=2.0))
     assert not is_one_fetch_behind(former, fetch(10, 20, at=2.0, broker_epoch=8))
     assert not is_one_fetch_behind(FollowerProgress(), fetch(10, 20, at=2.0))
+
+
+def test_a_follower_that_was_at_the_end_is_caught_up_until_it_was_heard_of_last():
+    at_end = FollowerProgress(
+        log_end_offset=10, leader_end_at_fetch=10, caught_up_at=5.0, fetched_at=6.0, broker_epoch=7
+    )
+    idle = note_idle(at_end, 20.0)
+    assert (idle.caught_up_at, idle.fetched_at) == (20.0, 20.0)
+    assert note_idle(at_end, 5.5) == at_end._replace(caught_up_at=5.5)
+    assert note_idle(at_end, 4.0) == at_end
+
+
+def test_who_was_not_at_the_end_or_has_not_fetched_says_nothing_by_being_idle():
+    behind = FollowerProgress(log_end_offset=9, leader_end_at_fetch=10, broker_epoch=7)
+    assert note_idle(behind, 20.0) == behind
+    unknown = FollowerProgress()
+    assert note_idle(unknown, 20.0) == unknown
+
+
+def test_who_comes_into_the_set_is_caught_up_from_then_on():
+    assert come_in(FollowerProgress(caught_up_at=5.0), 20.0).caught_up_at == 20.0
+    assert come_in(FollowerProgress(caught_up_at=25.0), 20.0).caught_up_at == 25.0
+
+
+def test_a_follower_may_lag_for_its_time_and_no_longer():
+    behind = FollowerProgress(log_end_offset=9, caught_up_at=100.0)
+    assert is_caught_up(behind, 10, 130.0, 30.0)
+    assert not is_caught_up(behind, 10, 130.5, 30.0)
+    assert is_caught_up(behind, 9, 999.0, 30.0)

@@ -42,6 +42,10 @@ def test_a_broker_that_was_restarted_since_it_fetched_does_not_come_in(registere
     assert takes_in_restarted(EXPAND, registered, fetched.__getitem__) is is_restarted
 
 
+def test_a_broker_that_is_known_nowhere_was_not_restarted():
+    assert not takes_in_restarted(EXPAND, {}, lambda broker: -1)
+
+
 def test_who_leaves_is_asked_for_no_epoch():
     assert not takes_in_restarted(SHRINK, {}, {}.__getitem__)
 

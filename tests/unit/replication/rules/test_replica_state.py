@@ -300,6 +300,7 @@ def test_before_any_state_a_replica_neither_leads_nor_follows():
     assert not replica.advance(2, 9)
     assert not replica.set_min_insync_replicas(2)
     assert replica.high_watermark == 5
+    assert replica.part_in(a_state(leader_epoch=-1)) is Part.LEAD
 
 
 def test_without_leading_nothing_is_known_of_followers():

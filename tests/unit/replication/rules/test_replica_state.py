@@ -300,7 +300,7 @@ def test_before_any_state_a_replica_neither_leads_nor_follows():
     assert not replica.advance(2, 9)
     assert not replica.set_min_insync_replicas(2)
     assert replica.high_watermark == 5
-    assert replica.part_in(a_state(leader_epoch=-1)) is Part.LEAD
+    assert replica.part_in(a_state(leader_epoch=-1)) is Part.FOLLOW
 
 
 def test_without_leading_nothing_is_known_of_followers():
@@ -468,7 +468,7 @@ def test_idle_followers_are_caught_up_until_they_were_heard_of():
     replica = a_leader()
     fetch(replica, SECOND, 3, end=3)
     replica.note_idle(SECOND, 150.0)
-    assert replica.propose_isr(3, 155.0, 10.0, lambda broker: EPOCH_OF_BROKER) is None
+    assert replica.propose_isr(5, 155.0, 10.0, lambda broker: EPOCH_OF_BROKER) is None
 
 
 def test_a_consumer_reads_from_a_follower_in_its_rack():
@@ -485,3 +485,11 @@ def test_the_low_watermark_is_the_smallest_start_of_the_living():
     replica = a_leader()
     fetch(replica, SECOND, 3, end=3, start=1)
     assert replica.low_watermark(2, lambda broker: 7 if broker == SECOND else -1) == 1
+
+
+def test_a_suspension_is_over_with_the_next_state():
+    replica = a_leader(version=3)
+    replica.suspend()
+    assert apply(replica, a_state(version=3)) is Part.LEAD
+    assert not replica.is_suspended
+    assert apply(replica, a_state(version=2)) is Part.OLDER

@@ -54,3 +54,8 @@ def test_a_clock_that_is_late_works_nothing_off_and_adds_nothing():
     assert throttle.owed(1000, now=14.0) == 0
     later = throttle.record(500, 1000, now=9.0)
     assert (later.owed_bytes, later.at) == (3500, 10.0)
+
+
+def test_a_single_byte_and_a_part_of_a_byte_count():
+    assert Throttle().record(1, 1000, now=10.0).owed(1000, now=11.0) == 0
+    assert not Throttle(owed_bytes=1.2, at=10.0).is_exceeded(1.5, now=10.0)

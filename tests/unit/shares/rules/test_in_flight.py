@@ -371,3 +371,38 @@ def test_what_was_deleted_from_the_log_is_not_looked_at_again() -> None:
     assert records.find_available() == 0
     records.forget_before(4)
     assert (records.start_offset, records.find_available()) == (4, 4)
+
+
+def test_a_gap_in_the_log_that_is_out_of_reach_ends_the_search() -> None:
+    records = InFlight(0)
+    limits = LIMITS._replace(max_record_locks=10)
+    acquire(records, batches(10), limits=limits)
+    got = acquire(records, batches(5, first=12), "bob", limits=limits)
+    assert (got.is_complete, got.record_count, got.next_offset) == (True, 0, 10)
+    assert records.end_offset == 10
+
+
+def test_a_range_that_has_the_size_asked_for_gets_no_more() -> None:
+    got = acquire(InFlight(0), batches(3, 3, 3, 3), batch_size=6)
+    assert got.ranges == (AcquiredRange(0, 5, 1), AcquiredRange(6, 11, 1))
+
+
+@pytest.mark.parametrize(("limit", "together"), [(2, [8, 8]), (3, [8, 8, 1]), (5, [8, 8, 8, 4, 1])])
+def test_records_that_fail_come_in_parts_until_the_last_attempt_is_alone(
+    limit: int, together: list[int]
+) -> None:
+    records, limits = InFlight(0), LIMITS._replace(delivery_count_limit=limit)
+    counts = []
+    for _ in range(limit):
+        counts.append(acquire(records, batches(8), limits=limits).record_count)
+        records.complete(records.release("ann", limits))
+    assert counts == together
+
+
+def test_ranges_that_touch_are_stored_as_one() -> None:
+    records = InFlight(0)
+    acquire(records, batches(10))
+    ranges = (AcknowledgedRange(0, 4, ACCEPT), AcknowledgedRange(4, 6, REJECT))
+    assert records.acknowledge("ann", ranges, LIMITS, 0).ranges == ((0, 6),)
+    apart = (AcknowledgedRange(6, 7, ACCEPT), AcknowledgedRange(8, 9, ACCEPT))
+    assert records.acknowledge("ann", apart, LIMITS, 0).ranges == ((6, 7), (8, 9))

@@ -229,6 +229,18 @@ def test_a_cold_partition_is_written_anew_when_that_frees_something() -> None:
     assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == []
 
 
+def test_two_records_for_each_partition_are_kept_as_they_are() -> None:
+    shard = begun(updates_per_snapshot=1)
+    shard.do(InitializeState(OTHER, 1, NO_START_OFFSET))
+    for offset in range(2):
+        shard.write(StateBatch(offset, offset, DONE, 1), key=OTHER, start_offset=0)
+    assert shard.end_offset == 4
+    shard.now_ms += 1
+    assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == []
+    shard.write(StateBatch(2, 2, DONE, 1), key=OTHER, start_offset=0)
+    assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == [KEY]
+
+
 def test_cold_partitions_have_their_turn_though_few_are_written_anew_at_once() -> None:
     shard = begun(updates_per_snapshot=100)
     shard.do(InitializeState(OTHER, 1, NO_START_OFFSET))

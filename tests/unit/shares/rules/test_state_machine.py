@@ -229,6 +229,24 @@ def test_a_cold_partition_is_written_anew_when_that_frees_something() -> None:
     assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == []
 
 
+def test_a_write_that_leaves_the_start_where_it_is_counts() -> None:
+    shard = begun()
+    shard.write(start_offset=10, count=2)
+    shard.write(start_offset=10, count=5)
+    assert shard.do(SummarizeState(KEY, -1)).delivery_complete_count == 5
+    shard.write(start_offset=9, count=7)
+    summary = shard.do(SummarizeState(KEY, -1))
+    assert (summary.start_offset, summary.delivery_complete_count) == (10, 5)
+
+
+def test_a_state_that_begins_at_an_offset_has_completed_nothing() -> None:
+    shard = begun()
+    assert shard.do(SummarizeState(KEY, -1)).delivery_complete_count == NO_COUNT
+    shard.do(InitializeState(KEY, 2, 10))
+    summary = shard.do(SummarizeState(KEY, -1))
+    assert (summary.start_offset, summary.delivery_complete_count) == (10, 0)
+
+
 def test_two_records_for_each_partition_are_kept_as_they_are() -> None:
     shard = begun(updates_per_snapshot=1)
     shard.do(InitializeState(OTHER, 1, NO_START_OFFSET))
@@ -238,7 +256,7 @@ def test_two_records_for_each_partition_are_kept_as_they_are() -> None:
     shard.now_ms += 1
     assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == []
     shard.write(StateBatch(2, 2, DONE, 1), key=OTHER, start_offset=0)
-    assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == [KEY]
+    assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == [KEY, OTHER]
 
 
 def test_cold_partitions_have_their_turn_though_few_are_written_anew_at_once() -> None:

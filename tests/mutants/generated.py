@@ -171,13 +171,17 @@ def read_variants(paths: Iterable[Path], root: Path) -> list[Variant]:
 
 
 def find_test_files(package: str) -> list[Path]:
-    """The unit tests of a package, and those elsewhere that import its rules."""
-    own = TESTS / "unit" / package
-    return [
+    """The unit tests of a package, those elsewhere that import its rules, and the scenarios when
+    what plays them does."""
+    own, rules = TESTS / "unit" / package, f"moldau.{package}.rules"
+    found = [
         path
         for path in sorted((TESTS / "unit").rglob("test_*.py"))
-        if path.is_relative_to(own) or _imports(path, f"moldau.{package}.rules")
+        if path.is_relative_to(own) or _imports(path, rules)
     ]
+    if any(_imports(path, rules) for path in (TESTS / "scenarios").glob("*_stage.py")):
+        found += sorted((TESTS / "scenarios").glob("test_*.py"))
+    return found
 
 
 def _imports(path: Path, wanted: str) -> bool:

@@ -107,6 +107,12 @@ def test_the_unit_tests_of_a_package_are_its_tests(package: str) -> None:
     assert any(path.is_relative_to(TESTS / "unit" / package) for path in files)
 
 
+def test_stories_of_groups_judge_the_rules_of_groups() -> None:
+    scenarios = TESTS / "scenarios"
+    assert scenarios / "test_group_stories.py" in find_test_files("groups")
+    assert not any(path.is_relative_to(scenarios) for path in find_test_files("storage"))
+
+
 def test_a_sample_is_the_same_each_time_and_has_the_size_that_was_asked_for() -> None:
     variants = find_variants("transactions")
     assert choose(variants, 1, 0, 1) == variants

@@ -673,3 +673,14 @@ def test_an_end_in_the_epoch_before_an_initialization_is_fenced() -> None:
     stage.init(expected=first)
     for commit in (True, False):
         assert stage.end(first, commit=commit).error is ErrorCode.producer_fenced
+
+
+def test_an_abort_is_answered_that_its_producer_asked_for_before_it_gave_up() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    assert producer.producer_epoch == 0
+    stage.add(FIRST)
+    stage.init(expected=producer)  # aborts what is open
+    stage.write_markers(FIRST)
+    assert stage.end(producer, commit=True).error is ErrorCode.invalid_txn_state
+    assert stage.end(producer, commit=False).error is ErrorCode.none

@@ -398,24 +398,42 @@ def test_another_topology_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("said", "error", "why"),
     [
-        ({"instance_id": "i"}, ErrorCode.invalid_request),
-        ({"tells_offsets": True}, ErrorCode.invalid_request),
-        ({"warmup": {"0": frozenset({1})}}, ErrorCode.invalid_request),
-        ({"active": {"0": frozenset({1})}}, ErrorCode.invalid_request),
-        ({"standby": None}, ErrorCode.invalid_request),
-        ({"rebalance_timeout_ms": -1}, ErrorCode.invalid_request),
-        ({"rack_id": ""}, ErrorCode.invalid_request),
-        ({"topology": None}, ErrorCode.invalid_request),
-        ({"topology": TOPOLOGY._replace(epoch=-1)}, ErrorCode.invalid_request),
+        ({"instance_id": "i"}, ErrorCode.invalid_request, "Static membership"),
+        ({"tells_offsets": True}, ErrorCode.invalid_request, "TaskEndOffsets are not supported"),
+        (
+            {"warmup": {"0": frozenset({1})}},
+            ErrorCode.invalid_request,
+            "WarmupTasks are not supported",
+        ),
+        (
+            {"active": {"0": frozenset({1})}},
+            ErrorCode.invalid_request,
+            "must be empty when joining",
+        ),
+        ({"standby": None}, ErrorCode.invalid_request, "together or not at all"),
+        (
+            {"rebalance_timeout_ms": -1},
+            ErrorCode.invalid_request,
+            "RebalanceTimeoutMs must be given",
+        ),
+        ({"rack_id": ""}, ErrorCode.invalid_request, "RackId is null"),
+        ({"topology": None}, ErrorCode.invalid_request, "Topology must be given"),
+        (
+            {"topology": TOPOLOGY._replace(epoch=-1)},
+            ErrorCode.invalid_request,
+            "epoch -1 of the topology",
+        ),
         (
             {"topology": TOPOLOGY._replace(subtopologies=TOPOLOGY.subtopologies[1:])},
             ErrorCode.streams_invalid_topology,
+            "",
         ),
         (
             {"topology": TOPOLOGY._replace(subtopologies=TOPOLOGY.subtopologies * 2)},
             ErrorCode.streams_invalid_topology,
+            "",
         ),
         (
             {
@@ -424,16 +442,26 @@ def test_another_topology_is_refused() -> None:
                 )
             },
             ErrorCode.invalid_request,
+            "Regular expressions",
         ),
     ],
 )
-def test_requests_that_make_no_sense(said: dict[str, object], error: ErrorCode) -> None:
+def test_requests_that_make_no_sense(said: dict[str, object], error: ErrorCode, why: str) -> None:
     world = StreamsWorld()
     answer = world.join("a", **said)
     assert answer.error is error
     assert answer.message
+    assert why in answer.message
     assert world.groups.find(GROUP) is None
     assert not world.log
+
+
+def test_who_is_in_the_group_gives_no_topology_again_and_may_have_no_timeout() -> None:
+    world = StreamsWorld()
+    epoch = world.join("a", rebalance_timeout_ms=0, topology=TOPOLOGY._replace(epoch=0)).epoch
+    answer = world.beat("a", epoch, topology=TOPOLOGY)
+    assert answer.error is ErrorCode.invalid_request
+    assert world.beat("a", epoch, rebalance_timeout_ms=-1).error is ErrorCode.none
 
 
 def test_members_have_ids() -> None:

@@ -255,7 +255,7 @@ def test_a_credential_is_base64_and_nothing_else(name):
 def test_the_proof_of_a_broker_is_base64():
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", "abc")
     with pytest.raises(ScramError, match="not base64"):
-        client.check(b"v=!AAA")
+        client.check(b"v=!AAAA")
 
 
 def test_a_name_is_no_tokens_before_a_client_says_so():

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from moldau.client.admin import AsyncAdmin
-from moldau.client.group_values import ShareGroupOffset
+from moldau.client.admin_values import ShareGroupOffset
 from moldau.client.queue import AsyncQueue
 from moldau.client.queue_jobs import AsyncJob
 from moldau.client.rules.consumer_instructions import Failure

@@ -23,6 +23,7 @@ from mutants.catalogue import (
     share_coordinators,
     shares,
     storage,
+    streams_groups,
     transactions,
 )
 from mutants.mutant import Mutant
@@ -37,6 +38,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *storage.MUTANTS,
     *groups.MUTANTS,
     *consumer_groups.MUTANTS,
+    *streams_groups.MUTANTS,
     *shares.MUTANTS,
     *clients.MUTANTS,
     *share_coordinators.MUTANTS,

@@ -230,4 +230,44 @@ MUTANTS = (
             "test_offsets_of_a_share_group_are_shown_of_topics_that_the_client_may_describe",
         ),
     ),
+    Mutant(
+        name="confirm-a-list-by-an-old-read",
+        rule="META-5",
+        breaks="a change of a list that an old state needs not is confirmed, and not made",
+        edits=(
+            Edit(
+                "moldau.cluster.acl_writer",
+                "AclWriter._write",
+                "await catch_up(self._coordination)",
+            ),
+        ),
+        tests=("unit/cluster/test_old_reads.py::test_an_access_list_is_what_was_confirmed_last",),
+    ),
+    Mutant(
+        name="lists-are-read-once",
+        rule="ACL-4",
+        breaks="a broker does not hear of changes that others make to the lists",
+        edits=(
+            Edit(
+                "moldau.cluster.metadata_publisher",
+                "MetadataPublisher._refresh_source",
+                "await self._refresh_acls()",
+                "pass",
+            ),
+        ),
+        seeds=Seeds(count=5, access=True, by=("ACL-4",)),
+    ),
+    Mutant(
+        name="nothing-is-decided-again",
+        rule="ACL-4",
+        breaks="what a user was allowed once is allowed for ever",
+        edits=(
+            Edit(
+                "moldau.security.authorizer",
+                "Authorizer._refresh",
+                "self._decisions.clear()\nself._somewhere.clear()",
+            ),
+        ),
+        seeds=Seeds(first=3, count=4, access=True, by=("ACL-4",)),
+    ),
 )

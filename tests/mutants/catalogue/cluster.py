@@ -463,29 +463,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="versions-are-those-of-any-topic-of-the-name",
-        rule="ISR-3",
-        breaks="a leader of a deleted topic writes into the one that was made again under its name",
-        edits=(Edit(_WRITER, "if term is None else ()", "if part is None else ()"),),
-        tests=(
-            f"{_UNIT}/test_state_writer.py::"
-            "test_a_state_of_a_deleted_topic_is_not_written_into_one_made_again_under_its_name",
-        ),
-    ),
-    Mutant(
-        name="take-no-answer-for-a-yes",
-        rule="ISR-3",
-        breaks="a write of states that no answer came to counts as done",
-        edits=(
-            Edit(
-                _WRITER,
-                "                await self._publisher.clock.sleep(RETRY_SECONDS)\n",
-                "                return True\n",
-            ),
-        ),
-        seeds=Seeds(first=10, count=15, kinds=("ELECT_COORDINATION", "CUT", "CRASH")),
-    ),
-    Mutant(
         name="publish-what-was-written-over",
         rule="META-1",
         breaks="a state that was written is published over one that was written later",
@@ -570,5 +547,36 @@ MUTANTS = (
             "unit/broker/test_membership.py"
             "::test_a_copy_of_the_folder_of_a_broker_at_work_takes_nothing_from_it",
         ),
+    ),
+    Mutant(
+        name="versions-are-those-of-any-topic-of-the-name",
+        rule="ISR-3",
+        breaks="a leader of a deleted topic writes into the one that was made again under its name",
+        edits=(
+            Edit(
+                "moldau.cluster.state_writer",
+                "StateWriter._transact",
+                "term is None",
+                "part is None",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_state_writer.py::"
+            "test_a_state_of_a_deleted_topic_is_not_written_into_one_made_again_under_its_name",
+        ),
+    ),
+    Mutant(
+        name="take-no-answer-for-a-yes",
+        rule="ISR-3",
+        breaks="a write of states that no answer came to counts as done",
+        edits=(
+            Edit(
+                "moldau.cluster.state_writer",
+                "StateWriter._until_known",
+                "await self._publisher.clock.sleep(RETRY_SECONDS)",
+                "return True",
+            ),
+        ),
+        seeds=Seeds(first=10, count=15, kinds=("ELECT_COORDINATION", "CUT", "CRASH")),
     ),
 )

@@ -176,9 +176,7 @@ MUTANTS = (
         breaks="a request that changes the cluster is cancelled in its middle, and not audited",
         edits=(
             Edit(
-                _DISPATCH,
-                "            if module.API.changes_cluster:\n",
-                "            if False:\n",
+                "moldau.broker.dispatch", "RequestPump._take", "module.API.changes_cluster", "False"
             ),
         ),
         tests=(

@@ -222,16 +222,29 @@ MUTANTS = (
         tests=(f"{_STORIES}",),
     ),
     Mutant(
+        name="a-commit-has-the-time-of-its-coordinator",
+        rule="GRP-10",
+        breaks="a commit in a new topic is deleted where the coordinator's clock is behind",
+        edits=(
+            Edit(
+                "moldau.broker.offset_rows",
+                "OffsetRows.__init__",
+                "context.services.publisher.store_now_ms",
+                "context.services.clock.now_ms",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_commit_in_a_recreated_topic_outlives_a_coordinator_that_never_learns_of_it",
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_coordinator_that_takes_over_deletes_the_positions_of_the_deleted_topic",
+        ),
+    ),
+    Mutant(
         name="a-disk-that-fails-under-a-coordinator-stays-in-service",
         rule="loading of coordinators",
         breaks="a disk that cannot be read ends the broker, after its load was tried again",
-        edits=(
-            Edit(
-                _STATE_LOG,
-                "            except OSError as error:",
-                "            except () as error:",
-            ),
-        ),
+        edits=(Edit("moldau.shards.state_log", "StateLog.load", "OSError", "()"),),
         tests=(
             "unit/shards/test_state_log.py::"
             "test_a_disk_that_cannot_be_read_goes_offline_and_the_load_says_so",

@@ -349,8 +349,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.replication.partitions",
-                "            await self._logs.settle_unopened(image)\n",
-                "            pass\n",
+                "Partitions.apply",
+                "await self._logs.settle_unopened(image)",
+                "pass",
             ),
         ),
         tests=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant, Seeds
+from mutants.mutant import Edit, Mutant
 
 _TIMEOUTS = "moldau.coordination.session_timeouts"
 _SERVER = "moldau.coordination.store_server"
@@ -91,7 +91,6 @@ MUTANTS = (
                 "self._database.commit(changes, last_id))",
             ),
         ),
-        seeds=Seeds(count=10, is_served=True, by=("CTL-3", "REP-1")),
         tests=(f"{_UNIT}/test_store_crashes.py",),
     ),
     Mutant(

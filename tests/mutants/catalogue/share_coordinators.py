@@ -58,9 +58,9 @@ MUTANTS = (
         breaks="a share group starts again in a topic that was missing while another was deleted",
         edits=(
             Edit(
-                _BEGINNINGS,
+                "moldau.groups.rules.share_states",
                 "forget_topics",
-                "image.was_deleted(None, TopicId(topic_id))",
+                "image.was_deleted(None, topic_id)",
                 "topic_id not in image.topics_by_id",
             ),
         ),

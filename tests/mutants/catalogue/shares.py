@@ -161,9 +161,10 @@ MUTANTS = (
         breaks="a group that reads committed records only is given those of aborted transactions",
         edits=(
             Edit(
-                _PARTITION,
-                "            if self.read_committed and header.is_transactional and not is_hidden:",
-                "            if False:",
+                "moldau.shares.share_partition",
+                "_Window.batches",
+                "self.read_committed and header.is_transactional and (not is_hidden)",
+                "False",
             ),
         ),
         seeds=Seeds(count=6, transactions=True, shares=True, by=("TXP-4", "SHR-12")),
@@ -175,15 +176,16 @@ MUTANTS = (
         breaks="a group that reads committed records only is given those of open transactions",
         edits=(
             Edit(
-                _PARTITION,
-                "        committed = settings.read_committed\n",
-                "        committed = False\n",
+                "moldau.shares.share_partition",
+                "SharePartition._find_offset",
+                "settings.read_committed",
+                "False",
             ),
             Edit(
-                _PARTITION,
-                "        read_committed = self._settings().read_committed\n"
-                "        partition = self.partition\n",
-                "        read_committed, partition = False, self.partition\n",
+                "moldau.shares.share_partition",
+                "SharePartition._read",
+                "read_committed = self._settings().read_committed\npartition = self.partition",
+                "read_committed, partition = (False, self.partition)",
             ),
         ),
         seeds=Seeds(count=6, transactions=True, shares=True, by=("TXP-4", "SHR-12")),
@@ -195,15 +197,15 @@ MUTANTS = (
         breaks="records of a committed transaction never come to a group that reads such only",
         edits=(
             Edit(
-                _PARTITION,
-                "                    aborted.producer_id == header.producer_id\n"
-                "                    and aborted.first_offset",
-                "                    aborted.first_offset",
+                "moldau.shares.share_partition",
+                "_Window.batches",
+                "aborted.producer_id == header.producer_id",
             ),
             Edit(
-                _PARTITION,
-                "header.base_offset <= aborted.last_offset\n",
-                "header.base_offset\n",
+                "moldau.shares.share_partition",
+                "_Window.batches",
+                "aborted.first_offset <= header.base_offset <= aborted.last_offset",
+                "aborted.first_offset <= header.base_offset",
             ),
         ),
         seeds=Seeds(count=6, transactions=True, shares=True, by=("SHR-9",)),
@@ -213,11 +215,7 @@ MUTANTS = (
         rule="SHR-13",
         breaks="offsets of a group are altered, and its leaders go on as before for whoever comes",
         edits=(
-            Edit(
-                "moldau.broker.shares",
-                "                found.require_check()\n",
-                "                pass\n",
-            ),
+            Edit("moldau.broker.shares", "Shares.begin_taking", "found.require_check()", "pass"),
         ),
         seeds=Seeds(count=5, first=12, shares=True, by=("SHR-13", "SHR-9")),
         tests=(
@@ -232,11 +230,10 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.share_groups",
-                "            done = _whole_topics(\n"
-                "                answer.partitions, "
-                "await self._keeper.delete(group_id, answer.partitions)\n"
-                "            )\n",
-                "            done = frozenset(answer.partitions)\n",
+                "ShareGroups.delete_offsets",
+                "_whole_topics(answer.partitions, await self._keeper.delete(group_id, "
+                "answer.partitions))",
+                "frozenset(answer.partitions)",
             ),
         ),
         seeds=Seeds(count=25, shares=True, by=("SHR-13",)),

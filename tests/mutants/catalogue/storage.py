@@ -583,13 +583,7 @@ MUTANTS = (
         name="a-move-is-started-before-its-copy-is-there",
         rule="moves between log directories",
         breaks="one of several replicas that a request moves stays where it was",
-        edits=(
-            Edit(
-                "moldau.storage.log_moves",
-                "for move in self._moves.values() if move.has_copy)",
-                "for move in self._moves.values())",
-            ),
-        ),
+        edits=(Edit("moldau.storage.log_moves", "LogMoves._start_due", "move.has_copy"),),
         tests=(f"{_UNIT}/test_log_moves.py::test_a_move_is_not_started_before_its_copy_is_there",),
     ),
     Mutant(
@@ -597,7 +591,12 @@ MUTANTS = (
         rule="moves between log directories",
         breaks="a log has two copies that are under way",
         edits=(
-            Edit("moldau.storage.log_moves", "self._moves.pop(key, None)", "self._moves.get(key)"),
+            Edit(
+                "moldau.storage.log_moves",
+                "LogMoves._call_off",
+                "self._moves.pop(key, None)",
+                "self._moves.get(key)",
+            ),
         ),
         tests=(f"{_UNIT}/test_log_moves.py::test_a_move_that_is_called_off_is_not_started_again",),
     ),

@@ -47,4 +47,50 @@ MUTANTS = (
         seeds=Seeds(count=5, transactions=True, by=("TXN-4",)),
         tests=(f"unit/client/test_consumer_groups.py::{_LOST}",),
     ),
+    Mutant(
+        name="two-phases-time-out",
+        rule="TXN-6",
+        breaks="a prepared transaction of two phases is aborted when time is over",
+        edits=(
+            Edit(
+                "moldau.transactions.rules.transaction_metadata",
+                "TransactionMetadata.may_time_out",
+                "not self.has_two_phases",
+            ),
+            Edit("moldau.transactions.rules.transaction_metadata", "", "2 ** 31 - 1", "1000"),
+        ),
+        seeds=Seeds(count=16, transactions=True, by=("TXN-6",)),
+        tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
+    ),
+    Mutant(
+        name="a-successor-aborts-what-is-prepared",
+        rule="TXN-6",
+        breaks="a producer that is to complete what another one has prepared has it aborted",
+        edits=(
+            Edit(
+                "moldau.transactions.rules.transactions",
+                "_init",
+                "found.has_two_phases",
+                "not found.has_two_phases",
+            ),
+        ),
+        seeds=Seeds(count=7, first=10, transactions=True, by=("TXN-6",)),
+        tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
+    ),
+    Mutant(
+        name="requests-that-waited-for-markers-stay-in-memory",
+        rule="memory",
+        breaks="a client that asks again and again fills the memory of the coordinator",
+        edits=(
+            Edit(
+                "moldau.transactions.shard",
+                "TransactionShard.wait_until_completed",
+                "future in waiting",
+                "False",
+            ),
+        ),
+        tests=(
+            f"{_MEMORY}::test_requests_that_have_stopped_waiting_for_markers_leave_nothing_behind",
+        ),
+    ),
 )

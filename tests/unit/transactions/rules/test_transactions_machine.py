@@ -25,6 +25,7 @@ from moldau.transactions.rules.transaction_metadata import (
     NO_TIMEOUT_MS,
     IdAndEpoch,
     TransactionMetadata,
+    begin_id,
     complete,
 )
 from moldau.transactions.rules.transaction_states import (

@@ -24,7 +24,7 @@ class Signal(Enum):
     END = auto()  # the writer has closed
 
 
-class Links(Protocol):
+class PipeLinks(Protocol):
     """The ways between hosts, as they are at the moment: `MemoryNetwork`."""
 
     def is_cut(self, source: str, target: str) -> bool: ...
@@ -51,7 +51,7 @@ class Pipe:
 
     def __init__(
         self,
-        links: Links,
+        links: PipeLinks,
         source: str,
         target: str,
         *,

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from moldau.clock import Clock
-from moldau.testing.memory_pipe import Links
+from moldau.testing.memory_pipe import PipeLinks
 
 M = TypeVar("M")
 
 
-class StoreLinks(Links, Protocol):
+class StoreLinks(PipeLinks, Protocol):
     """The ways between hosts, and when they are open again: `MemoryNetwork`."""
 
     def when_healed(self, callback: Callable[[], None]) -> None: ...

@@ -162,8 +162,10 @@ class _Program:
         if closing:
             is_slow = self._random.random() < _SLOW_SHARE
             longest = 2 * _LONGEST_FREEZE_SECONDS if is_slow else _LONGEST_CLOSE_SECONDS
+            seconds = self._random.uniform(0, longest)
             self._former = self.epoch, min(closing)
-            await self._clock.sleep(self._random.uniform(0, longest))
+            if not place.is_stopping:  # at the end all sessions last, so that the group can rest
+                await self._clock.sleep(seconds)
         self.active = given
         self._standby = _tasks_of(answer.standby_tasks or ())
 

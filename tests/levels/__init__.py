@@ -22,7 +22,9 @@ RECORDS = ROOT / ".cache" / "levels"
 
 PYTHON = sys.executable
 JOBS = os.environ.get("JOBS", "auto")
-PYTEST = (PYTHON, "-m", "pytest", "-n", JOBS, "--dist", "worksteal")
+RUN_TESTS = os.environ.get("RUN_TESTS", "-m pytest").split()
+"""`.ci/run` sets it to `tests/second_try.py`."""
+PYTEST = (PYTHON, *RUN_TESTS, "-n", JOBS, "--dist", "worksteal")
 QUICK_TESTS = (
     "tests/unit",
     "tests/scenarios",

@@ -36,6 +36,9 @@ OPTIONAL_TESTS = {
 }
 """Markers, each with an option of its name. Without the option these tests are deselected."""
 
+# Sessions of Spark last seconds here: most of their processor time is the compiler's otherwise.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _FIGURE = "figure"
 _CLIENT_THREADS = ClientThreads()
 

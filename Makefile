@@ -145,6 +145,6 @@ audit: $(VENV)/.dev ## Known vulnerabilities of what Moldau installs, by pip-aud
 	$(BIN)/python tests/audit
 
 clean: ## Remove what make and the tests made
-	rm -rf $(VENV) $(VENV)-docs $(VENV)-spark-* site .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs $(VENV)-spark-* site .cache .levels .suites build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src -name '*.so' -delete
 	find src -name '_codec_native.c' -delete -o -name '_frames_native.c' -delete

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-RECORDS = ROOT / ".cache" / "levels"
+RECORDS = ROOT / ".levels"
 
 PYTHON = sys.executable
 JOBS = os.environ.get("JOBS", "auto")

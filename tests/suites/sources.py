@@ -22,7 +22,7 @@ from pathlib import Path
 
 from suites.results import Outcome, read_go_events, read_go_output, read_junit
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "suites"
+CACHE = Path(__file__).resolve().parents[2] / ".suites"
 
 Environment = Mapping[str, str]
 Brokers = Callable[[Path], AbstractContextManager[Environment]]

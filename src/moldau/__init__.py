@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from moldau.client.transaction_values import PreparedTransaction
     from moldau.client.transform import transform
     from moldau.config.operations import ConfigChange, ConfigOperation
-    from moldau.model import TopicPartition
-    from moldau.model.acls import (
+    from moldau.model import (
         AclBinding,
         AclEntry,
         AclFilter,
@@ -40,9 +39,10 @@ if TYPE_CHECKING:
         AclPermission,
         AclResourceType,
         PatternType,
+        Principal,
         ResourcePattern,
+        TopicPartition,
     )
-    from moldau.model.principal import Principal
     from moldau.quotas.rules.entities import QuotaEntity
     from moldau.records.record import NewRecord, Record
 else:
@@ -69,12 +69,10 @@ else:
             "client.transaction_values": "PreparedTransaction",
             "client.transform": "transform",
             "config.operations": "ConfigChange ConfigOperation",
-            "model": "TopicPartition",
-            "model.acls": (
-                "AclBinding AclEntry AclFilter AclOperation "
-                "AclPermission AclResourceType PatternType ResourcePattern"
+            "model": (
+                "TopicPartition AclBinding AclEntry AclFilter AclOperation AclPermission "
+                "AclResourceType PatternType ResourcePattern Principal"
             ),
-            "model.principal": "Principal",
             "quotas.rules.entities": "QuotaEntity",
             "records.record": "NewRecord Record",
         },

@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import moldau
+from moldau import model
 from moldau.errors import SaslAuthenticationError
-from moldau.model import acls
 from moldau.security.certificates import issue, make_authority, to_pkcs12
 from moldau.testing.running_secured_broker import MODULES, SecuredBroker, secured_broker
 from support.bearer_tokens import TokenIssuer, unsigned
@@ -50,11 +50,11 @@ def broker(
         with moldau.Admin(running.bootstrap, **running.client_options("admin")) as admin:
             admin.create_topics([moldau.NewTopic(name=name) for name in ("open", "shut", "read")])
             grants = [
-                _grant("User:alice", acls.AclOperation.ALL, "open"),
-                _grant("User:bob", acls.AclOperation.ALL, "open"),
-                _grant("User:alice", acls.AclOperation.READ, "read"),
-                _grant("User:alice", acls.AclOperation.READ, "open", acls.AclResourceType.GROUP),
-                _grant("User:bob", acls.AclOperation.READ, "open", acls.AclResourceType.GROUP),
+                _grant("User:alice", model.AclOperation.ALL, "open"),
+                _grant("User:bob", model.AclOperation.ALL, "open"),
+                _grant("User:alice", model.AclOperation.READ, "read"),
+                _grant("User:alice", model.AclOperation.READ, "open", model.AclResourceType.GROUP),
+                _grant("User:bob", model.AclOperation.READ, "open", model.AclResourceType.GROUP),
             ]
             assert set(admin.create_acls(grants).values()) == {None}
         yield running
@@ -88,13 +88,13 @@ def _settings(folder: Path) -> dict[str, str]:
 
 def _grant(
     principal: str,
-    operation: acls.AclOperation,
+    operation: model.AclOperation,
     name: str,
-    kind: acls.AclResourceType = acls.AclResourceType.TOPIC,
-) -> acls.AclBinding:
-    return acls.AclBinding(
-        acls.ResourcePattern(kind, name),
-        acls.AclEntry(principal, acls.AclPermission.ALLOW, operation),
+    kind: model.AclResourceType = model.AclResourceType.TOPIC,
+) -> model.AclBinding:
+    return model.AclBinding(
+        model.ResourcePattern(kind, name),
+        model.AclEntry(principal, model.AclPermission.ALLOW, operation),
     )
 
 

@@ -25,13 +25,13 @@ from confluent_kafka.admin import (
 from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
 import moldau
+from moldau import model
 from moldau.errors import (
     ClusterAuthorizationError,
     GroupAuthorizationError,
     KafkaError,
     TopicAuthorizationError,
 )
-from moldau.model import acls
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.waiting import eventually
 
@@ -52,24 +52,24 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
             )
             assert not [one for one in made.values() if isinstance(one, KafkaError)]
             grants = [
-                _grant(acls.AclOperation.READ, "open"),
-                _grant(acls.AclOperation.WRITE, "open"),
-                _grant(acls.AclOperation.READ, "readers", acls.AclResourceType.GROUP),
-                _grant(acls.AclOperation.ALL, "orders.", pattern=acls.PatternType.PREFIXED),
+                _grant(model.AclOperation.READ, "open"),
+                _grant(model.AclOperation.WRITE, "open"),
+                _grant(model.AclOperation.READ, "readers", model.AclResourceType.GROUP),
+                _grant(model.AclOperation.ALL, "orders.", pattern=model.PatternType.PREFIXED),
             ]
             assert set(admin.create_acls(grants).values()) == {None}
         yield running
 
 
 def _grant(
-    operation: acls.AclOperation,
+    operation: model.AclOperation,
     name: str,
-    kind: acls.AclResourceType = acls.AclResourceType.TOPIC,
-    pattern: acls.PatternType = acls.PatternType.LITERAL,
-) -> acls.AclBinding:
-    return acls.AclBinding(
-        acls.ResourcePattern(kind, name, pattern),
-        acls.AclEntry("User:alice", acls.AclPermission.ALLOW, operation),
+    kind: model.AclResourceType = model.AclResourceType.TOPIC,
+    pattern: model.PatternType = model.PatternType.LITERAL,
+) -> model.AclBinding:
+    return model.AclBinding(
+        model.ResourcePattern(kind, name, pattern),
+        model.AclEntry("User:alice", model.AclPermission.ALLOW, operation),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC
 from moldau.shards.placement import partition_for
 from support.cluster_processes import ClusterProcesses, cluster
 from support.mixed_group_story import PARTITIONS, Story, check

@@ -16,7 +16,7 @@ import moldau
 from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
 from moldau.errors import AcknowledgementError, ClientError, ClosedClientError, KafkaError
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from support.cluster_processes import ClusterProcesses
 from support.queue_cluster import cluster
 from support.waiting import PATIENCE_SECONDS, eventually

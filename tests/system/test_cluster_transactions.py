@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
+from moldau.model import TRANSACTION_STATE_TOPIC
 from moldau.shards.placement import partition_for
 from support.cluster_processes import ClusterProcesses, cluster
 from support.waiting import PATIENCE_SECONDS, eventually

@@ -14,7 +14,7 @@ import pytest
 
 import moldau
 from moldau.client.admin_values import NewTopic
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclOperation,

@@ -10,8 +10,7 @@ from typing import Protocol
 from moldau.broker.authorization import require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.errors import InvalidRequestError, SecurityDisabledError
-from moldau.model import Principal
-from moldau.model.acls import (
+from moldau.model import (
     CLUSTER_NAME,
     AclBinding,
     AclEntry,
@@ -20,6 +19,7 @@ from moldau.model.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    Principal,
     ResourcePattern,
 )
 

@@ -26,8 +26,14 @@ from moldau.config.internal_topics import find_internal_configs
 from moldau.config.suspension import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.model import (
+    GROUP_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerId,
+    LeaderEpoch,
+    TopicId,
+    TopicPartition,
+)
 from moldau.storage.log import Log
 from moldau.storage.rules.file_names import partition_folder_name
 

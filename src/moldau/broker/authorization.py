@@ -21,7 +21,7 @@ from moldau.errors import (
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
-from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from moldau.model import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import APIS
 
 _TOPIC: Final = AclResourceType.TOPIC

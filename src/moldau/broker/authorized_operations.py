@@ -10,7 +10,7 @@ from typing import Final
 
 from moldau.broker.authorization import may_see
 from moldau.broker.request_context import RequestContext
-from moldau.model.acls import (
+from moldau.model import (
     CLUSTER_NAME,
     OPERATIONS,
     AclOperation,

@@ -21,8 +21,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.config.operations import ConfigAlteration
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError, UnknownTopicError
-from moldau.model import BrokerId
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, BrokerId
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -27,11 +27,11 @@ from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId
-from moldau.model.topic_names import (
+from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    BrokerId,
 )
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions

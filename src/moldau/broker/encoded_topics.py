@@ -17,8 +17,7 @@ from moldau.broker.slices import Slices, answered_class, encode_array, encode_el
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId
-from moldau.model.acls import OPERATIONS, AclResourceType, operation_bits
+from moldau.model import OPERATIONS, AclResourceType, BrokerId, operation_bits
 
 WORDINGS_KEPT: Final = 4
 """The last ones that were asked for: clients of one fleet speak two or three. About 50 bytes for

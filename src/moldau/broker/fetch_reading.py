@@ -14,9 +14,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import KafkaError, UnknownTopicIdError
 from moldau.light_classes import NamedTuple
 from moldau.metrics.topic_traffic import TopicTraffic
-from moldau.model import BrokerId
-from moldau.model.acls import AclOperation
-from moldau.model.protocol_numbers import READ_COMMITTED
+from moldau.model import READ_COMMITTED, AclOperation, BrokerId
 from moldau.replication.partition import Partition
 from moldau.replication.partition_reads import FollowedRead, PartitionRead
 from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR

@@ -14,7 +14,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 
 _Values = dict[str, object]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from moldau.clock import Clock, finish_within
 from moldau.cluster.rules.topic_creation import USE_DEFAULT, TopicSpec
 from moldau.errors import InvalidConfigError, KafkaError, TopicExistsError
-from moldau.model.topic_names import BRANCH_OF
+from moldau.model import BRANCH_OF
 
 if TYPE_CHECKING:
     from moldau.groups.rules.streams_topics import InternalTopic

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moldau.config.listener_options import ListenerOptions
-from moldau.model import ANONYMOUS, Principal
-from moldau.model.principal import USER
+from moldau.model import ANONYMOUS, USER, Principal
 from moldau.security.rules.certificate_names import (
     MappingRule,
     distinguished_name,

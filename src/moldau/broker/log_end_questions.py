@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.errors import ClientError, ErrorCode
-from moldau.model import BrokerId, TopicPartition
-from moldau.model.protocol_numbers import LATEST_TIMESTAMP
+from moldau.model import LATEST_TIMESTAMP, BrokerId, TopicPartition
 from moldau.net.peer import Peer
 from moldau.wire.apis import LIST_OFFSETS
 from moldau.wire.messages import encode_request, parse_response

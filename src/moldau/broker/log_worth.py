@@ -25,8 +25,7 @@ from moldau.broker.missing_directories import MissingDirectories
 from moldau.cluster.rules.departure import ReplicaCondition, decide_condition, has_only_copy
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.errors import StorageError
-from moldau.model import BrokerId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.replication.kept_logs import KeptLogs
 from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.log import Log

@@ -12,8 +12,7 @@ from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.records import CommittedOffset
-from moldau.model.acls import AclOperation
-from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
+from moldau.model import NO_LEADER_EPOCH, NO_TIMESTAMP, AclOperation
 
 if TYPE_CHECKING:
     from kio.schema.offset_commit.v10.request import OffsetCommitRequestTopic

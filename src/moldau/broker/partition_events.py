@@ -10,8 +10,7 @@ from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.share_coordination import ShareCoordination
 from moldau.groups.coordinator import GroupCoordinator
-from moldau.model import Offset, TopicPartition
-from moldau.model.topic_names import INTERNAL_TOPICS
+from moldau.model import INTERNAL_TOPICS, Offset, TopicPartition
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partition import Partition

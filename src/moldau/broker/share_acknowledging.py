@@ -19,8 +19,7 @@ from moldau.errors import (
     UnknownTopicIdError,
     UnsupportedVersionError,
 )
-from moldau.model import TopicId, TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, TopicId, TopicPartition
 from moldau.replication.partition import Partition
 from moldau.shares.rules.acknowledgements import AcknowledgementBatch, split_by_type
 from moldau.shares.share_partition import SharePartition

@@ -14,8 +14,7 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
 )
 from moldau.errors import ErrorCode
-from moldau.model import BrokerId
-from moldau.model.topic_names import INTERNAL_TOPICS
+from moldau.model import INTERNAL_TOPICS, BrokerId
 
 
 class PartitionValues(TypedDict):

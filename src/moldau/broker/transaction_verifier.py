@@ -32,8 +32,7 @@ from moldau.errors import (
     TransactionAbortableError,
 )
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, TopicPartition
-from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
+from moldau.model import TRANSACTION_STATE_TOPIC, BrokerId, TopicPartition
 from moldau.net.peer import Peer
 from moldau.shards.placement import partition_for
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN

@@ -12,8 +12,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, with_option
 from moldau.cli.output import Column, ask, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.errors import KafkaError
-from moldau.model import Principal
-from moldau.model.acls import (
+from moldau.model import (
     CLUSTER_NAME,
     OPERATIONS,
     AclBinding,
@@ -23,6 +22,7 @@ from moldau.model.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    Principal,
     ResourcePattern,
 )
 

@@ -18,7 +18,7 @@ from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import with_admin
 from moldau.clock import SystemClock
 from moldau.diagnosis.cluster_look import ClusterLook, find_what_is_wrong
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,7 @@ from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ClusterDescription, EligibleLeaders, SpokenVersions
 from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
 from moldau.errors import ClientError, MoldauError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.cli.local_cluster import LocalCluster

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from moldau.cli.record_format import bytes_to_document, headers_to_document
 from moldau.errors import ConfigurationError, DamagedFileError, KafkaError
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import (
     CURRENT_MAGIC,
     DELETE_HORIZON_FLAG,

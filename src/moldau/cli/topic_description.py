@@ -16,9 +16,7 @@ from moldau.client.admin_values import (
 )
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.errors import KafkaError, UnsupportedByBrokerError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
-from moldau.model.uuid_text import format_uuid
+from moldau.model import NO_BROKER, TopicPartition, format_uuid
 
 _UNKNOWN = "-"
 

@@ -28,9 +28,7 @@ from moldau.client.rules.offset_targets import AtOffset, AtTime, BeforeEnd, Plan
 from moldau.config.suspension import SUSPENDED
 from moldau.console.rules.wording import plural
 from moldau.errors import InvalidConfigError, KafkaError, TopicExistsError, UnknownTopicError
-from moldau.model import TopicPartition
-from moldau.model.topic_names import BRANCH_OF
-from moldau.model.uuid_text import format_uuid
+from moldau.model import BRANCH_OF, TopicPartition, format_uuid
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin

@@ -1,6 +1,6 @@
 """Requests about access control lists. A part of `AsyncAdmin`.
 
-Any broker answers. Bindings and filters are those of `moldau.model.acls`.
+Any broker answers. Bindings and filters are those of `moldau.model`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from moldau.client.admin_part import AdminPart
 from moldau.client.broker_errors import error_for, find_error
 from moldau.errors import KafkaError
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclFilter,

@@ -34,8 +34,7 @@ from moldau.errors import (
     NotCoordinatorError,
     UnsupportedByBrokerError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION, NO_LEADER_EPOCH, NO_OFFSET
+from moldau.model import NO_GENERATION, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from moldau.wire.apis import (
     ALTER_SHARE_GROUP_OFFSETS,
     CONSUMER_GROUP_DESCRIBE,

@@ -21,12 +21,12 @@ from moldau.client.offset_values import ListedOffset
 from moldau.client.rules.arguments import require_by_partition
 from moldau.client.rules.denials import CLUSTER, lacking
 from moldau.errors import KafkaError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import (
+from moldau.model import (
     CONSUMER,
     NO_LEADER_EPOCH,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    TopicPartition,
 )
 from moldau.wire.apis import (
     ALTER_REPLICA_LOG_DIRS,

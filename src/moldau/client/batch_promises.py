@@ -17,8 +17,7 @@ from typing import TypeAlias
 from moldau.client.producer_values import RecordMetadata
 from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
 from moldau.errors import InvalidRecordError, InvariantViolation, MoldauError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP
+from moldau.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -41,8 +41,7 @@ from moldau.client.transaction_values import (
     TransactionListing,
 )
 from moldau.errors import ClientError, KafkaError
-from moldau.model import Principal, TopicPartition
-from moldau.model.acls import AclBinding, AclFilter, AclOperation
+from moldau.model import AclBinding, AclFilter, AclOperation, Principal, TopicPartition
 from moldau.quotas.rules.entities import QuotaEntity
 from moldau.security.rules.scram import USUAL_ITERATIONS
 

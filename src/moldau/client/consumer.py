@@ -50,8 +50,7 @@ from moldau.errors import (
     ConfigurationError,
     LookUpNeededError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from moldau.net.port import Network
 
 if TYPE_CHECKING:

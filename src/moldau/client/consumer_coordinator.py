@@ -35,8 +35,7 @@ from moldau.client.rules.membership import Joined, MembershipSettings
 from moldau.client.user_calls import Turns
 from moldau.clock import finish_within
 from moldau.errors import ClientError, ErrorCode, KafkaError, OperationTimeoutError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
+from moldau.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from moldau.net.port import Network
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import (

@@ -30,8 +30,7 @@ from moldau.client.rules.fetch_plan import FetchSettings
 from moldau.client.rules.look_ups import LeaderEpochEnd
 from moldau.client.user_calls import Turns
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import CONSUMER, LATEST_TIMESTAMP, NO_OFFSET
+from moldau.model import CONSUMER, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import FETCH, OFFSET_FOR_LEADER_EPOCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer

@@ -20,7 +20,7 @@ from moldau.client.rules.cluster_metadata import (
 )
 from moldau.client.rules.denials import lacking
 from moldau.errors import KafkaError, UnknownTopicError
-from moldau.model.protocol_numbers import NO_LEADER_EPOCH
+from moldau.model import NO_LEADER_EPOCH
 from moldau.wire.apis import METADATA
 
 if TYPE_CHECKING:

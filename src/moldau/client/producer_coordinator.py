@@ -37,8 +37,7 @@ from moldau.errors import (
     TransactionalIdAuthorizationError,
     UnsupportedByBrokerError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from moldau.wire.apis import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,

@@ -29,7 +29,7 @@ from moldau.errors import (
     MoldauError,
     UnsupportedVersionError,
 )
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.tasks import TaskSupervisor

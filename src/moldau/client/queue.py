@@ -44,8 +44,7 @@ from moldau.errors import (
     QueueEmptyError,
     RecordDeserializationError,
 )
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType, TopicPartition
 from moldau.net.port import Network
 
 _log = logging.getLogger("moldau.queue")

@@ -38,7 +38,7 @@ from moldau.client.rules.queue_instructions import (
 from moldau.client.rules.queue_machine import QueueMachine, QueueSettings
 from moldau.clock import Clock, SystemClock, Timer, finish_within
 from moldau.errors import ClientError, ClosedClientError
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
 from moldau.tasks import TaskSupervisor

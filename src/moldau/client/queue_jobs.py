@@ -19,7 +19,7 @@ from moldau.client.queue_core import Done, QueueCore
 from moldau.client.rules.acquired_records import AcquiredRecord, RecordStage
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import AcknowledgementError, ClientError, OperationTimeoutError
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 
 _log = logging.getLogger("moldau.queue")
 

@@ -28,8 +28,7 @@ from moldau.client.rules.fetched_batches import decode_batch, split_batches
 from moldau.clock import Clock, SystemClock
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ClosedClientError, ConfigurationError, ErrorCode, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
+from moldau.model import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
 from moldau.wire.apis import FETCH, LIST_OFFSETS

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from moldau.cluster.node_fields import NodeFields
 from moldau.errors import MalformedNodeError
-from moldau.model.acls import (
+from moldau.model import (
     ANYBODY,
     AclEntry,
     AclOperation,

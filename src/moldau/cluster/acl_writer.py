@@ -27,7 +27,7 @@ from moldau.coordination.port import (
     SetData,
 )
 from moldau.errors import KafkaError, RequestTimedOutError
-from moldau.model.acls import AclBinding, AclEntry, AclFilter, ResourcePattern
+from moldau.model import AclBinding, AclEntry, AclFilter, ResourcePattern
 
 ATTEMPTS: Final = 20
 

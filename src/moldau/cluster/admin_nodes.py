@@ -15,8 +15,7 @@ from moldau.cluster import layout
 from moldau.cluster.node_fields import NodeFields, is_integer, is_integers
 from moldau.errors import MalformedNodeError
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, TopicId, TopicPartition
-from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.model import BrokerId, TopicId, TopicPartition, format_uuid, parse_uuid
 
 
 class WantedReplicas(NamedTuple):

@@ -19,8 +19,7 @@ from moldau.coordination.port import (
     Operation,
 )
 from moldau.errors import ForeignStoreError, MalformedNodeError, StartupError
-from moldau.model import TopicId
-from moldau.model.uuid_text import format_uuid
+from moldau.model import TopicId, format_uuid
 
 
 def new_topic_id(make_uuid: Callable[[], UUID] | None = None) -> TopicId:

@@ -44,8 +44,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
 from moldau.light_classes import NamedTuple
-from moldau.model import TopicId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicId
 
 _log = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from moldau.cluster.rules.metadata_image import (
     newest_states,
 )
 from moldau.errors import InvariantViolation
-from moldau.model import BrokerId, TopicId
-from moldau.model.acls import AclEntry, ResourcePattern
+from moldau.model import AclEntry, BrokerId, ResourcePattern, TopicId
 from moldau.quotas.rules.entities import QuotaEntity
 
 Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]

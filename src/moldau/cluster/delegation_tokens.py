@@ -34,8 +34,7 @@ from moldau.errors import (
     MalformedNodeError,
     RequestTimedOutError,
 )
-from moldau.model import Principal
-from moldau.model.uuid_text import format_uuid
+from moldau.model import Principal, format_uuid
 from moldau.security.rules.delegation_tokens import (
     DelegationToken,
     TokenLifetimes,

@@ -41,9 +41,15 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.errors import MalformedNodeError
 from moldau.light_classes import NamedTuple, dataclass
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
-from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.model import (
+    NO_BROKER,
+    BrokerId,
+    LeaderEpoch,
+    TopicId,
+    TopicPartition,
+    format_uuid,
+    parse_uuid,
+)
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"

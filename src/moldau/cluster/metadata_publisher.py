@@ -40,8 +40,7 @@ from moldau.coordination.port import (
     Watch,
 )
 from moldau.errors import MoldauError
-from moldau.model import BrokerId, LeaderEpoch, TopicPartition
-from moldau.model.acls import ResourcePattern
+from moldau.model import BrokerId, LeaderEpoch, ResourcePattern, TopicPartition
 from moldau.quotas.rules.entities import QuotaEntity
 from moldau.tasks import TaskSupervisor
 

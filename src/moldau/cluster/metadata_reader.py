@@ -29,9 +29,15 @@ from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETT
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.acls import AclEntry, ResourcePattern
-from moldau.model.protocol_numbers import NO_BROKER, NO_TIMESTAMP
+from moldau.model import (
+    NO_BROKER,
+    NO_TIMESTAMP,
+    AclEntry,
+    BrokerId,
+    LeaderEpoch,
+    ResourcePattern,
+    TopicId,
+)
 from moldau.quotas.rules.entities import QuotaEntity
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from moldau.coordination.port import (
     StoreLostError,
 )
 from moldau.errors import InvariantViolation
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from moldau.cluster import layout
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.coordination.port import Create, Delete, Node, Operation, SetData
-from moldau.model import TopicId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicId
 
 
 def creation(topic: TopicState, config: Node | None, end: int | None = None) -> list[Operation]:

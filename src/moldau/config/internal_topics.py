@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.model.topic_names import (
+from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,

@@ -35,8 +35,7 @@ from moldau.errors import (
     MoldauError,
     UnknownTopicError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import LATEST_TIMESTAMP, NO_BROKER, NO_LEADER_EPOCH
+from moldau.model import LATEST_TIMESTAMP, NO_BROKER, NO_LEADER_EPOCH, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.wire.apis import LIST_OFFSETS
 

@@ -21,10 +21,7 @@ from moldau.errors import (
     CoordinatorLoadInProgressError,
     NotCoordinatorError,
 )
-from moldau.model import BrokerId, TopicPartition
-from moldau.model.protocol_numbers import NO_SEQUENCE
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
-from moldau.model.uuid_text import format_uuid
+from moldau.model import GROUP_OFFSETS_TOPIC, NO_SEQUENCE, BrokerId, TopicPartition, format_uuid
 from moldau.records.compression import Codec
 from moldau.records.control_records import EndTransactionMarker
 from moldau.replication.partition import Partition

@@ -56,8 +56,7 @@ from moldau.groups.streams_group_log import (
     decode_streams_group,
     encode_streams_group,
 )
-from moldau.model import TopicId
-from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
+from moldau.model import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicId
 from moldau.records.batch_header import BatchHeader
 from moldau.records.control_records import ControlType, find_marker
 from moldau.records.record import Record

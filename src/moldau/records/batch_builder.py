@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
-from moldau.model.protocol_numbers import (
+from moldau.model import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

@@ -26,7 +26,7 @@ import struct
 from collections.abc import Iterator
 
 from moldau.light_classes import NamedTuple
-from moldau.model.protocol_numbers import NO_PRODUCER_ID, NO_SEQUENCE
+from moldau.model import NO_PRODUCER_ID, NO_SEQUENCE
 
 Buffer = bytes | bytearray | memoryview
 

@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from moldau.errors import InvalidRecordError
 from moldau.light_classes import NamedTuple
-from moldau.model.protocol_numbers import NO_LEADER_EPOCH
+from moldau.model import NO_LEADER_EPOCH
 from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord, Record
 

@@ -26,8 +26,7 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.config.topic_options import TopicOptions
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.uuid_text import format_uuid
+from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition, format_uuid
 from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ErrorCode, MalformedFrameError
-from moldau.model import BrokerId, LeaderEpoch, TopicPartition
-from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, BrokerId, LeaderEpoch, TopicPartition
 from moldau.net.peer import Peer
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from moldau.light_classes import NamedTuple
-from moldau.model import LeaderEpoch, Offset
-from moldau.model.protocol_numbers import (
+from moldau.model import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
 )
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.replication.unpacking import SMALL_BYTES, Unpacker

@@ -24,8 +24,7 @@ from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, MetadataImage, Topi
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, TopicId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, TopicId, TopicPartition
 from moldau.replication.kept_logs import KeptLogs
 from moldau.replication.partition import Partition
 from moldau.replication.published_images import PublishedImages

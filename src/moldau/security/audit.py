@@ -17,8 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from moldau.clock import Clock
-from moldau.model import Principal
-from moldau.model.principal import USER
+from moldau.model import USER, Principal
 
 AUDIT_LOGGER: Final = "moldau.audit"
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from moldau.model import Principal
-from moldau.model.acls import NO_ACLS, AclOperation, AclResourceType, Acls
+from moldau.model import NO_ACLS, AclOperation, AclResourceType, Acls, Principal
 from moldau.security.rules.authorization import (
     AccessPolicy,
     AclIndex,

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from moldau.config.listener_options import ListenerOptions
 from moldau.errors import ConfigurationError, SaslAuthenticationError
-from moldau.model import Principal
-from moldau.model.principal import USER
+from moldau.model import USER, Principal
 from moldau.security.rules.bearer import REFUSAL, parse_bearer
 from moldau.security.rules.delegation_tokens import DelegationToken
 from moldau.security.rules.jaas import JaasConfig, parse_jaas

@@ -21,7 +21,7 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.internal_topics import find_internal_configs
 from moldau.errors import CoordinatorNotAvailableError, KafkaError, TopicExistsError
-from moldau.model.topic_names import (
+from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,

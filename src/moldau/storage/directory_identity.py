@@ -13,8 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from moldau.errors import DamagedFileError, StartupError
-from moldau.model import BrokerId
-from moldau.model.uuid_text import format_uuid
+from moldau.model import BrokerId, format_uuid
 from moldau.storage.files import Files
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.meta_properties import (

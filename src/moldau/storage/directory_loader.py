@@ -18,8 +18,7 @@ from pathlib import Path
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import MoldauError, StartupError, StorageError
 from moldau.light_classes import NamedTuple
-from moldau.model import TopicPartition
-from moldau.model.topic_names import CLUSTER_METADATA_TOPIC
+from moldau.model import CLUSTER_METADATA_TOPIC, TopicPartition
 from moldau.storage.aborted_checkpoint import AbortedBySegment, read_aborted
 from moldau.storage.checkpoint_files import CheckpointedOffsets, read_checkpoints
 from moldau.storage.checkpoints import Checkpoints

@@ -26,8 +26,7 @@ from pathlib import Path
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvariantViolation, OffsetOutOfRangeError, StorageError
 from moldau.light_classes import NamedTuple
-from moldau.model import Offset, TopicId, TopicPartition
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import (
     CONTROL_FLAG,
     LOG_OVERHEAD_BYTES,

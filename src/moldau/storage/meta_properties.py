@@ -21,8 +21,7 @@ from uuid import UUID
 
 from moldau.errors import DamagedFileError
 from moldau.light_classes import dataclass
-from moldau.model import BrokerId
-from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.model import BrokerId, format_uuid, parse_uuid
 from moldau.storage.files import Files
 
 VERSION = 1

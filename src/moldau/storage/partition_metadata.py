@@ -15,8 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from moldau.errors import DamagedFileError
-from moldau.model import TopicId
-from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.model import TopicId, format_uuid, parse_uuid
 from moldau.storage.files import Files
 
 _FORMAT = r"version:\s*0\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*\Z"

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from moldau.errors import DamagedFileError
-from moldau.model.protocol_numbers import NO_OFFSET, NO_SEQUENCE
+from moldau.model import NO_OFFSET, NO_SEQUENCE
 from moldau.records.crc import crc32c
 from moldau.storage.files import Files
 from moldau.storage.rules.producer_sequences import (

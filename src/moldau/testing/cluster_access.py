@@ -29,8 +29,7 @@ from moldau.errors import (
     OffsetOutOfRangeError,
     TopicAuthorizationError,
 )
-from moldau.model import TopicPartition
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclFilter,
@@ -39,6 +38,7 @@ from moldau.model.acls import (
     AclResourceType,
     PatternType,
     ResourcePattern,
+    TopicPartition,
 )
 from moldau.quotas.rules.entities import QuotaEntity
 from moldau.security.rules.jaas import format_jaas

@@ -15,8 +15,7 @@ from moldau.cluster import layout
 from moldau.cluster.rules.metadata_image import BranchOrigin
 from moldau.cluster.rules.topic_creation import USE_DEFAULT
 from moldau.errors import ErrorCode
-from moldau.model import TopicPartition
-from moldau.model.topic_names import BRANCH_OF
+from moldau.model import BRANCH_OF, TopicPartition
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 from moldau.testing.replica_logs import read_log

@@ -14,11 +14,11 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from moldau.model import TopicPartition
-from moldau.model.topic_names import (
+from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    TopicPartition,
 )
 from moldau.testing.cleanup_clients import KeyedProducer, KeyedReader, TrimmedReader, Trimmer
 from moldau.testing.cleanup_history import CleanupHistory, from_common_start, one_by_one

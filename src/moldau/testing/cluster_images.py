@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from moldau.cluster.rules.metadata_image import NO_NODE, TopicState
 from moldau.coordination.tree import Change, Entry
-from moldau.model import TopicPartition
-from moldau.model.uuid_text import format_uuid
+from moldau.model import TopicPartition, format_uuid
 from moldau.testing.cluster_history import ClusterHistory
 
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")

@@ -23,9 +23,7 @@ from typing import Final, NamedTuple
 from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
 from moldau.errors import ClientError, KafkaError, NotLeaderError
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
-from moldau.model.topic_names import SHARE_GROUP_STATE_TOPIC
+from moldau.model import SHARE_GROUP_STATE_TOPIC, AcknowledgeType, TopicPartition
 from moldau.records.batch_reader import records_of
 from moldau.shards.placement import partition_for
 from moldau.shares.port import SharePartitionKey

@@ -15,8 +15,7 @@ from random import Random
 from typing import Final
 
 from moldau.errors import ClientError, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
+from moldau.model import TRANSACTION_STATE_TOPIC, TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.batch_reader import records_of
 from moldau.testing.client_habits import RACKS

@@ -12,8 +12,7 @@ from functools import lru_cache
 from moldau.errors import MoldauError
 from moldau.groups.offsets_log import decode
 from moldau.groups.rules.records import OffsetRecord
-from moldau.model import TopicPartition
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.batch_reader import records_of
 from moldau.shards.placement import partition_for
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch

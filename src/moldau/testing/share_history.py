@@ -27,8 +27,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType, TopicPartition
 from moldau.shares.rules.offset_runs import OffsetRun
 
 _FINAL = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})

@@ -17,8 +17,7 @@ from moldau.client.coordinators import find_coordinator_once
 from moldau.client.rules.consumer_instructions import Identity
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import ClientError, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION, TopicPartition
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.group_history import GroupHistory
 from moldau.testing.simulated_clients import Client, MakeProcess, OffsetBook

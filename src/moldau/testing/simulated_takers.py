@@ -26,8 +26,7 @@ from moldau.client.rules.queue_instructions import (
     ShareAnswer,
 )
 from moldau.errors import ClientError, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType, TopicPartition
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.memory_network import MemoryHost
 from moldau.testing.share_history import ShareHistory

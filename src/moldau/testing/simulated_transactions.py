@@ -40,8 +40,7 @@ from moldau.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.simulated_clients import Client, MakeProcess

@@ -18,8 +18,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION, TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
 LAST_VERSION: Final = 3

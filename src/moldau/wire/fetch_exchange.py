@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError
-from moldau.model.protocol_numbers import CONSUMER
+from moldau.model import CONSUMER
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.primitives import (

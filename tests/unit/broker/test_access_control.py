@@ -7,13 +7,13 @@ from broker.cluster_stage import Cluster, Machine, play
 from broker.handlers.handler_bench import WITH_AUTHORIZER
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import ErrorCode
-from moldau.model import Principal
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclOperation,
     AclPermission,
     AclResourceType,
+    Principal,
     ResourcePattern,
 )
 from moldau.records.batch_builder import build_batch

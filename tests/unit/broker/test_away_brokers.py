@@ -8,7 +8,7 @@ import pytest
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 FIND_COORDINATOR, CREATE_TOPICS, CREATE_PARTITIONS, UNREGISTER_BROKER = 10, 19, 37, 64
 CONFIG = {

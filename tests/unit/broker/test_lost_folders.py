@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicPartition
 from moldau.records.batch_builder import build_batch
 
 from .cluster_stage import DATA, Cluster, Machine, play

@@ -16,8 +16,7 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
     TopicState,
 )
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId, TopicPartition
 
 CLICKS = TopicId(UUID(int=1))
 PARTITION = TopicPartition("clicks", 0)

@@ -17,7 +17,7 @@ from moldau.cluster.layout import encode_partition_state, partition_state_path
 from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
 from moldau.coordination.port import Operation, SessionExpiredError
 from moldau.errors import StartupError
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.testing.memory_files import MemoryFiles
 

@@ -7,13 +7,24 @@ from collections.abc import Sequence
 import pytest
 
 from moldau.errors import ErrorCode
-from moldau.model.topic_names import MAX_NAME_LENGTH
+from moldau.model import MAX_TOPIC_NAME_LENGTH
 
 from .cluster_stage import Cluster, Machine, play
 
 INVALID = ErrorCode.invalid_topic_exception
-ILLEGAL = ("", ".", "..", "a b", "a/b", "../b", "ä", "x" * (MAX_NAME_LENGTH + 1), "a\x00b", "a\nb")
-LONGEST = "x" * MAX_NAME_LENGTH
+ILLEGAL = (
+    "",
+    ".",
+    "..",
+    "a b",
+    "a/b",
+    "../b",
+    "ä",
+    "x" * (MAX_TOPIC_NAME_LENGTH + 1),
+    "a\x00b",
+    "a\nb",
+)
+LONGEST = "x" * MAX_TOPIC_NAME_LENGTH
 
 
 async def create(cluster: Cluster, machine: Machine, *names: str) -> list[ErrorCode]:

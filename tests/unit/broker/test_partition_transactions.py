@@ -18,8 +18,7 @@ from broker.test_quotas_in_memory import limit
 from moldau.broker.transaction_verifier import Question
 from moldau.errors import ErrorCode
 from moldau.groups.rules.share_group import ShareGroup
-from moldau.model import TopicPartition
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.testing.manual_clock import wait_until_idle

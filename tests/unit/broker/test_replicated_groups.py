@@ -8,7 +8,7 @@ import pytest
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.errors import ErrorCode
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 CONFIG = {

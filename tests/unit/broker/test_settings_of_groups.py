@@ -4,7 +4,7 @@ from typing import Any
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC
 
 FIND_COORDINATOR, INCREMENTAL_ALTER_CONFIGS, CONSUMER_GROUP_HEARTBEAT = 10, 44, 68
 BROKER_TYPE, GROUP_TYPE, SET = 4, 32, 0

@@ -16,7 +16,7 @@ from moldau.errors import (
     FencedStateEpochError,
     UnknownTopicError,
 )
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from moldau.shares.port import SharePartitionKey, ShareStateWrite, StoredShareState
 from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
 

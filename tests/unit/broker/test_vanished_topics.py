@@ -10,7 +10,7 @@ import pytest
 from moldau.cluster import layout
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.coordination.port import Create, Node
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 from moldau.records.batch_builder import build_batch
 from moldau.testing.manual_clock import wait_until_idle
 

@@ -13,7 +13,7 @@ from moldau.cli.acls import (
     read_pattern_type,
     read_resources,
 )
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclFilter,

@@ -14,7 +14,7 @@ from moldau.cli.consume_run import QueueConsumption, _Taking
 from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 
 
 class Hands:

@@ -37,8 +37,7 @@ from moldau.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from moldau.model import TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import VersionRange
 
 T = TypeVar("T")

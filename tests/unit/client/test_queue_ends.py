@@ -19,7 +19,7 @@ from moldau.client.queue_jobs import Job, JobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import AcknowledgementError, ConnectionLostError
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 from moldau.testing.manual_clock import wait_until_idle
 
 

@@ -17,7 +17,7 @@ from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.errors import MalformedNodeError
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclFilter,

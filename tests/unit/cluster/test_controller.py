@@ -16,7 +16,7 @@ from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Node
 from moldau.errors import ForeignStoreError, NotControllerError, StartupError
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play

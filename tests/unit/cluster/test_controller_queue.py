@@ -30,8 +30,7 @@ from moldau.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from moldau.model import BrokerId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play

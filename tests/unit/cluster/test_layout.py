@@ -15,8 +15,7 @@ from moldau.cluster import layout
 from moldau.cluster.layout import ConfigEntity, ProducerIdBlock, TopicAssignment
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, BrokerState, Endpoint, PartitionState
 from moldau.errors import MalformedNodeError
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId
 
 ONE = BrokerId(1)
 broker_ids = st.integers(0, 2**31 - 1).map(BrokerId)

@@ -21,7 +21,7 @@ from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.config_writer import ConfigWriter
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.user_credentials import UserCredentials
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclFilter,

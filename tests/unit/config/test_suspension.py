@@ -11,7 +11,7 @@ from moldau.config.suspension import (
     with_confirmation,
 )
 from moldau.config.topic_options import TopicOptions
-from moldau.model.topic_names import INTERNAL_TOPICS
+from moldau.model import INTERNAL_TOPICS
 
 
 @pytest.mark.parametrize("name", ["cleanup.policy", "retention.ms", "retention.bytes"])

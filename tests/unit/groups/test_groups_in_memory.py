@@ -31,8 +31,7 @@ from moldau.cluster.state_writer import StateWriter
 from moldau.errors import ErrorCode, NotLeaderError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.rules.share_group import ShareGroup
-from moldau.model import LeaderEpoch
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, LeaderEpoch
 from moldau.replication.partition import Partition
 from moldau.testing.manual_clock import wait_until_idle
 

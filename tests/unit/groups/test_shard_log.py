@@ -23,7 +23,7 @@ from moldau.groups.rules.records import (
     PendingOffsetRecord,
     TransactionEnd,
 )
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.compression import Codec

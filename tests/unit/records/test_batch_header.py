@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.model.protocol_numbers import NO_SEQUENCE
+from moldau.model import NO_SEQUENCE
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import (
     CONTROL_FLAG,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from moldau.errors import InvalidRecordError
-from moldau.model.protocol_numbers import NO_SEQUENCE
+from moldau.model import NO_SEQUENCE
 from moldau.records.batch_header import read_header
 from moldau.records.batch_reader import records_of
 from moldau.records.control_records import (

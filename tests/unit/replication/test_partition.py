@@ -10,7 +10,7 @@ from moldau.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
 )
-from moldau.model.protocol_numbers import LATEST_TIMESTAMP
+from moldau.model import LATEST_TIMESTAMP
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from moldau.model import Principal
-from moldau.model.acls import (
+from moldau.model import (
     NO_ACLS,
     AclEntry,
     AclOperation,
     AclPermission,
     AclResourceType,
     Acls,
+    Principal,
     ResourcePattern,
 )
 from moldau.security.authorizer import LONGEST_NAME, MOST_DECISIONS, Authorizer

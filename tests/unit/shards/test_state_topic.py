@@ -14,12 +14,14 @@ from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, T
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import CoordinatorNotAvailableError, InvalidReplicationFactorError
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.topic_names import (
+from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    BrokerId,
+    LeaderEpoch,
+    TopicId,
 )
 from moldau.shards.state_topic import WAIT_SECONDS, StateTopic, plan_state_topic
 from moldau.testing.manual_clock import ManualClock, wait_until_idle

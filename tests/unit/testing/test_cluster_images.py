@@ -8,8 +8,7 @@ from uuid import UUID
 from moldau.cluster.rules.metadata_image import PartitionState, TopicState
 from moldau.coordination.port import Node
 from moldau.coordination.tree import Change, Entry
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.uuid_text import format_uuid
+from moldau.model import BrokerId, LeaderEpoch, TopicId, format_uuid
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_images import ClusterImages
 

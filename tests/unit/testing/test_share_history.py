@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType, TopicPartition
 from moldau.shares.rules.delivery_state import DeliveryState
 from moldau.shares.rules.offset_runs import Lot, OffsetRun
 from moldau.testing.share_history import SeenLeader, ShareHistory

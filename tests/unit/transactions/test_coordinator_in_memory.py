@@ -8,7 +8,7 @@ import pytest
 
 from moldau.broker.handlers import write_txn_markers
 from moldau.errors import ErrorCode
-from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
+from moldau.model import TRANSACTION_STATE_TOPIC
 from moldau.transactions.coordinator import COMPLETION_WAIT_SECONDS
 from unit.groups.group_world import Client, World, run
 

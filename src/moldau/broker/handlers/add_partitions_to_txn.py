@@ -24,8 +24,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, TopicPartition
 from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 

@@ -17,7 +17,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.quotas.rules.entities import (
     QuotaEntity,
     require_entity,

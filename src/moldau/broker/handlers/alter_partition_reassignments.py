@@ -18,8 +18,7 @@ from moldau.broker.authorization import audit_change, require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ALTER_PARTITION_REASSIGNMENTS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.events import NewState
 from moldau.groups.share_port import PartitionIds
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import ALTER_SHARE_GROUP_OFFSETS
 
 if TYPE_CHECKING:

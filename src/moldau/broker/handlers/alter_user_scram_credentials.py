@@ -24,7 +24,7 @@ from moldau.errors import (
     UnacceptableCredentialError,
     UnsupportedSaslMechanismError,
 )
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.security.rules.scram import (
     LEAST_ITERATIONS,
     MOST_ITERATIONS,

@@ -23,7 +23,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
 from moldau.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
 from moldau.groups.rules.events import JOINING_EPOCH, ConsumerHeartbeat
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import CONSUMER_GROUP_HEARTBEAT
 from moldau.wire.shape import millis

@@ -14,7 +14,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclBinding, AclOperation
+from moldau.model import AclBinding, AclOperation
 from moldau.wire.apis import CREATE_ACLS
 
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from moldau.broker.authorization import audit_change, require_user
 from moldau.broker.request_context import RequestContext
 from moldau.broker.token_requests import NO_TIME, as_milliseconds, as_time, require_known_client
 from moldau.errors import ErrorCode, InvalidPrincipalTypeError, KafkaError
-from moldau.model import Principal
-from moldau.model.acls import AclOperation
-from moldau.model.principal import USER
+from moldau.model import USER, AclOperation, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken
 from moldau.wire.apis import CREATE_DELEGATION_TOKEN
 

@@ -17,7 +17,7 @@ from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import late_topics
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import CREATE_PARTITIONS
 from moldau.wire.shape import millis
 

@@ -42,8 +42,7 @@ from moldau.errors import (
     KafkaError,
     TopicAuthorizationError,
 )
-from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
-from moldau.model.topic_names import BRANCH_OF
+from moldau.model import BRANCH_OF, CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import CREATE_TOPICS
 from moldau.wire.shape import millis
 

@@ -14,7 +14,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import DeleteGroup
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DELETE_GROUPS
 

@@ -14,7 +14,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, PolicyViolationError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.replication.partition import Partition
 from moldau.wire.apis import DELETE_RECORDS
 

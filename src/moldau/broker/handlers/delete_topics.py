@@ -26,7 +26,7 @@ from moldau.errors import (
     TopicDeletionDisabledError,
     UnknownTopicIdError,
 )
-from moldau.model.acls import AclOperation, AclResourceType
+from moldau.model import AclOperation, AclResourceType
 from moldau.wire.apis import DELETE_TOPICS
 from moldau.wire.shape import millis
 

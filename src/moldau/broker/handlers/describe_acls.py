@@ -14,7 +14,7 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclBinding, AclOperation, ResourcePattern
+from moldau.model import AclBinding, AclOperation, ResourcePattern
 from moldau.wire.apis import DESCRIBE_ACLS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from moldau.broker.authorization import require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.quotas.rules.entities import Default, QuotaEntity
 from moldau.quotas.rules.filters import NameCondition, find_matching
 from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS

@@ -37,7 +37,7 @@ from moldau.config.describe import (
 from moldau.config.kinds import OptionType
 from moldau.config.resolve import OptionSource
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_CONFIGS
 
 if TYPE_CHECKING:

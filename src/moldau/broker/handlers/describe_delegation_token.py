@@ -15,8 +15,7 @@ from moldau.broker.authorization import may_see
 from moldau.broker.request_context import RequestContext
 from moldau.broker.token_requests import require_known_client
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import Principal
-from moldau.model.acls import AclOperation, AclResourceType
+from moldau.model import AclOperation, AclResourceType, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken, is_asked_for
 from moldau.wire.apis import DESCRIBE_DELEGATION_TOKEN
 

@@ -17,7 +17,7 @@ from moldau.broker.slices import Slices, answered_class, encode_element
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedGroup, DescribedMember
 from moldau.groups.rules.group_states import ClassicGroupState
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray

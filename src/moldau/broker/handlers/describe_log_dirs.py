@@ -17,8 +17,7 @@ from moldau.broker.authorization import may_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
 from moldau.errors import ErrorCode
-from moldau.model import TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, TopicPartition
 from moldau.storage.directory_reports import DirectoryReport
 from moldau.wire.apis import DESCRIBE_LOG_DIRS
 from moldau.wire.shape import EncodedArray

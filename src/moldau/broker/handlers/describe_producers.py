@@ -12,7 +12,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_PRODUCERS
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.errors import ErrorCode
-from moldau.model.acls import AclOperation
-from moldau.model.topic_names import find_name_fault
+from moldau.model import AclOperation, find_topic_name_fault
 from moldau.wire.apis import DESCRIBE_TOPIC_PARTITIONS
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _partition_rows(
 
 
 def _missing(name: str) -> dict[str, object]:
-    illegal = find_name_fault(name) is not None
+    illegal = find_topic_name_fault(name) is not None
     error = ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
     return bare_topic_values(name, None, error)
 

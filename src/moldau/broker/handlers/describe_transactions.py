@@ -8,7 +8,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, may_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation, AclResourceType
+from moldau.model import AclOperation, AclResourceType
 from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import DESCRIBE_TRANSACTIONS
 

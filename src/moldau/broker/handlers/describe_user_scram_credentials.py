@@ -17,7 +17,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.broker.scram_mechanisms import number_of
 from moldau.cluster.user_credentials import UserCredentials
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_USER_SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:

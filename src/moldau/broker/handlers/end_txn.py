@@ -15,7 +15,7 @@ from moldau.broker.authorization import require_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import END_TXN
 
 if TYPE_CHECKING:

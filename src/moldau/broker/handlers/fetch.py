@@ -59,8 +59,7 @@ from moldau.errors import (
     KafkaError,
 )
 from moldau.metrics.topic_traffic import TopicTraffic
-from moldau.model import Principal, TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, Principal, TopicPartition
 from moldau.net.port import Chunk
 from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.apis import FETCH

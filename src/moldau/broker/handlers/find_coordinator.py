@@ -26,8 +26,7 @@ from moldau.broker.authorization import (
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
-from moldau.model.uuid_text import parse_uuid
+from moldau.model import AclOperation, parse_uuid
 from moldau.shards.state_topic import StateTopic
 from moldau.wire.apis import FIND_COORDINATOR
 

@@ -20,8 +20,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_transactional_id, may_write_somewhere
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclOperation
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, AclOperation
 from moldau.wire.apis import INIT_PRODUCER_ID
 from moldau.wire.shape import millis
 

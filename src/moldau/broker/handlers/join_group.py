@@ -22,7 +22,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import JoinAnswer
 from moldau.groups.rules.events import Join
 from moldau.groups.rules.members import GroupProtocol
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis

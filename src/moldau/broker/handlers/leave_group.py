@@ -18,7 +18,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import LeaveAnswer
 from moldau.groups.rules.events import Leave, LeavingMember
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import LEAVE_GROUP
 

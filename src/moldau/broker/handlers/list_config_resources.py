@@ -17,7 +17,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import LIST_CONFIG_RESOURCES
 
 if TYPE_CHECKING:

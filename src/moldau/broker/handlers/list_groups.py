@@ -17,7 +17,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import ListedGroup
-from moldau.model.acls import CLUSTER_NAME, AclResourceType
+from moldau.model import CLUSTER_NAME, AclResourceType
 from moldau.wire.apis import LIST_GROUPS
 
 if TYPE_CHECKING:

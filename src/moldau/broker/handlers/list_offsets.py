@@ -21,8 +21,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
-from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
-from moldau.model.protocol_numbers import LATEST_TIMESTAMP
+from moldau.model import CLUSTER_NAME, LATEST_TIMESTAMP, AclOperation, AclResourceType
 from moldau.replication.offset_lookup import FoundOffset
 from moldau.replication.partitions import Partitions
 from moldau.wire.apis import LIST_OFFSETS

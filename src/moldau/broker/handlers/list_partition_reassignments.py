@@ -14,8 +14,7 @@ from moldau.broker.authorization import require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import LIST_PARTITION_REASSIGNMENTS
 
 if TYPE_CHECKING:

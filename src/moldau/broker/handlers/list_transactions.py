@@ -14,7 +14,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_see
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import AclResourceType
+from moldau.model import AclResourceType
 from moldau.shards.regular_expressions import compile_regular_expression
 from moldau.wire.apis import LIST_TRANSACTIONS
 

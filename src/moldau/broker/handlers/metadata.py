@@ -41,8 +41,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import ErrorCode, InvalidTopicError, KafkaError, TopicExistsError
 from moldau.light_classes import NamedTuple
-from moldau.model.acls import AclOperation, AclResourceType
-from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
+from moldau.model import INTERNAL_TOPICS, AclOperation, AclResourceType, find_topic_name_fault
 from moldau.wire.apis import METADATA
 from moldau.wire.shape import EncodedArray
 
@@ -267,7 +266,7 @@ def _answer_missing(
         error = ErrorCode.topic_authorization_failed
     elif name is None and topic_id is not None:
         error = ErrorCode.unknown_topic_id
-    elif is_refused or find_name_fault(name or "") is not None:
+    elif is_refused or find_topic_name_fault(name or "") is not None:
         error = ErrorCode.invalid_topic_exception
     else:
         error = ErrorCode.unknown_topic_or_partition
@@ -295,7 +294,7 @@ async def _create_missing(
     """
     services = context.services
     for name in missing:
-        if find_name_fault(name) is not None or name in INTERNAL_TOPICS:
+        if find_topic_name_fault(name) is not None or name in INTERNAL_TOPICS:
             continue
         try:
             await services.topic_maker.create_topic(TopicSpec(name=name))

@@ -20,8 +20,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
-from moldau.model.acls import AclOperation
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP, AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis

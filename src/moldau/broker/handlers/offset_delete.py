@@ -14,7 +14,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import DeleteOffsets
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_DELETE
 

@@ -22,8 +22,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.offset_views import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset
-from moldau.model.acls import AclOperation, AclResourceType
-from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
+from moldau.model import NO_LEADER_EPOCH, NO_OFFSET, AclOperation, AclResourceType
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import OFFSET_FETCH
 

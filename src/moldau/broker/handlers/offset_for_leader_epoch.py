@@ -16,7 +16,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from moldau.model import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:

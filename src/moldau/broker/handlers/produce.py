@@ -51,8 +51,7 @@ from moldau.errors import (
     UnknownTopicIdError,
     UnsupportedCompressionError,
 )
-from moldau.model.acls import AclOperation
-from moldau.model.topic_names import INTERNAL_TOPICS
+from moldau.model import INTERNAL_TOPICS, AclOperation
 from moldau.net.port import Chunk
 from moldau.records.batch_header import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG
 from moldau.records.compression import Codec

@@ -22,7 +22,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedStreamsGroup, DescribedStreamsMember
 from moldau.groups.rules.streams_tasks import Tasks
 from moldau.groups.rules.streams_topology import Subtopology, TopicInfo, Topology
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import STREAMS_GROUP_DESCRIBE
 

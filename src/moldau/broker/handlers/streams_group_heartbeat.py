@@ -38,7 +38,7 @@ from moldau.groups.rules.streams_topology import (
     TopicInfo,
     Topology,
 )
-from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
+from moldau.model import INTERNAL_TOPICS, find_topic_name_fault
 from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import STREAMS_GROUP_HEARTBEAT
 from moldau.wire.shape import millis
@@ -90,7 +90,9 @@ def _find_fault(names: Sequence[str]) -> str | None:
     if internal:
         told = ", ".join(internal)
         return f"the internal topics {told} of the brokers may not be part of a topology"
-    return next((fault for name in names if (fault := find_name_fault(name)) is not None), None)
+    return next(
+        (fault for name in names if (fault := find_topic_name_fault(name)) is not None), None
+    )
 
 
 # What the member says

@@ -17,7 +17,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import SyncAnswer
 from moldau.groups.rules.events import Sync
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import SYNC_GROUP
 

@@ -27,7 +27,7 @@ from moldau.errors import (
 )
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitTransactionOffsets
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.shards.state_shard import wait_for_answer
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT

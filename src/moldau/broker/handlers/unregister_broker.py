@@ -16,8 +16,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, find_cluster_refusal
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import BrokerId
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation, BrokerId
 from moldau.wire.apis import UNREGISTER_BROKER
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from moldau.broker.authorization import find_cluster_refusal
 from moldau.broker.features import find_update_fault
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.wire.apis import UPDATE_FEATURES
 
 if TYPE_CHECKING:

@@ -22,9 +22,13 @@ from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import (
+    CLUSTER_NAME,
+    GROUP_OFFSETS_TOPIC,
+    AclOperation,
+    AclResourceType,
+    TopicPartition,
+)
 from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.replication.partition import Partition
 from moldau.wire.apis import WRITE_TXN_MARKERS

@@ -16,8 +16,7 @@ from moldau.cluster.rules.partition_changes import (
 )
 from moldau.metrics.broker_figures import BrokerFigures
 from moldau.metrics.history import EventKind, History
-from moldau.model import BrokerId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId
 
 
 class ClusterChanges:

@@ -22,7 +22,7 @@ from moldau.metrics import catalogue
 from moldau.metrics.broker_figures import BrokerFigures
 from moldau.metrics.exposition import Exposition
 from moldau.metrics.request_figures import ConnectionFigures
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 from moldau.replication.partition import Partition
 from moldau.storage.directory_reports import DirectoryCapacity
 from moldau.wire.apis import APIS

@@ -17,8 +17,7 @@ from moldau.groups.rules.deleted_topics import is_current
 from moldau.groups.rules.groups import AnyGroup
 from moldau.groups.rules.share_group import ShareGroup
 from moldau.metrics.lag_samples import EndSample, add_sample, seconds_behind
-from moldau.model import BrokerId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.replication.partitions import Partitions
 
 INTERVAL_SECONDS: Final = 10.0

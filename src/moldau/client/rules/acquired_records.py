@@ -19,8 +19,7 @@ from uuid import UUID
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
 from moldau.errors import InvariantViolation, MoldauError
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType, TopicPartition
 
 
 class RecordStage(IntEnum):

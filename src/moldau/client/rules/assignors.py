@@ -15,8 +15,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from moldau.client.rules.arguments import wrong_type
 from moldau.client.rules.sticky_assignment import Claim, assign_sticky
 from moldau.errors import ConfigurationError, MalformedFrameError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION, TopicPartition
 from moldau.wire.consumer_protocol import FieldReader, Subscription, encode_partitions
 
 PartitionCounts = Mapping[str, int]

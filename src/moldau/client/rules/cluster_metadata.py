@@ -13,8 +13,7 @@ from uuid import UUID
 
 from moldau.client.rules.addresses import Address
 from moldau.errors import KafkaError, LeaderNotAvailableError, UnknownTopicError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER, NO_LEADER_EPOCH
+from moldau.model import NO_BROKER, NO_LEADER_EPOCH, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

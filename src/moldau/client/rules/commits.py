@@ -36,8 +36,7 @@ from moldau.errors import (
     KafkaError,
     OperationTimeoutError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION, TopicPartition
 
 _REBALANCES: Final = (Reaction.REJOIN, Reaction.START_OVER)
 _REBALANCE_SECONDS: Final = 5.0

@@ -45,8 +45,7 @@ from moldau.client.rules.readers import Readers
 from moldau.client.rules.subscribed_topics import SubscribedTopics
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ErrorCode, InvariantViolation, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION, TopicPartition
 
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1

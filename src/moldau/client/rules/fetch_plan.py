@@ -26,8 +26,7 @@ from moldau.client.rules.fetched_batches import split_batches
 from moldau.client.rules.positions import AssignedPartition, Need, PartitionTable
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicPartition
 from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition
 from moldau.wire.fetch_session import TopicKey

@@ -42,8 +42,7 @@ from moldau.errors import (
     KafkaError,
     MalformedFrameError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION, TopicPartition
 from moldau.wire.consumer_protocol import (
     Assignment,
     Subscription,

@@ -26,8 +26,7 @@ from moldau.errors import (
     NotAssignedError,
     OffsetOutOfRangeError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 UNKNOWN: Final = -1
 

@@ -13,8 +13,7 @@ from typing import Generic, NamedTuple, TypeAlias
 from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.producer_batches import P, ProducerBatch, ProducerIdentity
 from moldau.errors import KafkaError, MoldauError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP
+from moldau.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 _NO_FAULTS: Mapping[int, str] = MappingProxyType({})
 

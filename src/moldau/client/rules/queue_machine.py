@@ -48,8 +48,7 @@ from moldau.errors import (
     KafkaError,
     UnsupportedByBrokerError,
 )
-from moldau.model import TopicPartition
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType, TopicPartition
 
 _BUSY_WAIT_MS: Final = 100
 """How long a broker may keep a request while jobs are under way: what became of them would wait

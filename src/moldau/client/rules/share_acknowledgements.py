@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 
 
 class AcknowledgedOffsets(NamedTuple):

@@ -41,7 +41,7 @@ from moldau.client.rules.queue_instructions import (
 from moldau.client.rules.share_acknowledgements import to_ranges
 from moldau.client.rules.share_session import CLOSING_EPOCH, ClientShareSession
 from moldau.errors import AcknowledgementError, ClientError, ErrorCode, InvariantViolation
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 
 
 class LaneStage(Enum):

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from moldau.client.rules.arguments import require_kind, require_names
 from moldau.errors import ConfigurationError, InvalidTopicError
-from moldau.model.topic_names import find_name_fault
+from moldau.model import find_topic_name_fault
 
 
 class Topic(Protocol):
@@ -86,7 +86,7 @@ def subscribe_to(
 
 def _require_legal(names: Iterable[str]) -> None:
     for name in sorted(names):
-        fault = find_name_fault(name)
+        fault = find_topic_name_fault(name)
         if fault is not None:
             raise InvalidTopicError(fault)
 

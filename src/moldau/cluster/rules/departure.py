@@ -36,8 +36,7 @@ from enum import Enum, auto
 from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.leader_election import PlannedState, elect
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
-from moldau.model import BrokerId, LeaderEpoch, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 
 
 class ReplicaCondition(Enum):

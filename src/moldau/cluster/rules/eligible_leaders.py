@@ -24,8 +24,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from moldau.cluster.rules.metadata_image import PartitionState, TopicState
-from moldau.model import BrokerId, LeaderEpoch
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch
 
 MinInSync = Callable[[TopicState], int]
 """`min.insync.replicas` of a topic."""

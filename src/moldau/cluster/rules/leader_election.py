@@ -21,8 +21,7 @@ from dataclasses import replace
 from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, LeaderEpoch
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch
 
 
 class Election(NamedTuple):

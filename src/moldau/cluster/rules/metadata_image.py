@@ -15,9 +15,18 @@ from typing import TypeVar
 from uuid import UUID
 
 from moldau.light_classes import NamedTuple, dataclass
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.acls import NO_ACLS, AclEntry, Acls, ResourcePattern
-from moldau.model.protocol_numbers import NO_BROKER, NO_TIMESTAMP
+from moldau.model import (
+    NO_ACLS,
+    NO_BROKER,
+    NO_TIMESTAMP,
+    AclEntry,
+    Acls,
+    BrokerId,
+    LeaderEpoch,
+    ResourcePattern,
+    TopicId,
+    TopicPartition,
+)
 from moldau.quotas.rules.entities import NO_QUOTAS, QuotaEntity, Quotas
 
 K = TypeVar("K")

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState
 from moldau.light_classes import NamedTuple
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicPartition
 
 
 class PartitionChange(NamedTuple):

@@ -25,8 +25,7 @@ from moldau.errors import (
     InvalidReplicationFactorError,
     NoReassignmentInProgressError,
 )
-from moldau.model import BrokerId, LeaderEpoch
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch
 
 
 def is_moving(state: PartitionState) -> bool:

@@ -20,9 +20,7 @@ from moldau.errors import (
     LeaderNotAvailableError,
     ReassignmentInProgressError,
 )
-from moldau.model import LeaderEpoch, TopicId
-from moldau.model.protocol_numbers import NO_BROKER
-from moldau.model.topic_names import INTERNAL_TOPICS
+from moldau.model import INTERNAL_TOPICS, NO_BROKER, LeaderEpoch, TopicId
 
 
 def plan_topic_branch(

@@ -25,8 +25,7 @@ from moldau.errors import (
     TopicExistsError,
 )
 from moldau.light_classes import NamedTuple, dataclass
-from moldau.model import BrokerId
-from moldau.model.topic_names import INTERNAL_TOPICS, find_colliding_name, find_name_fault
+from moldau.model import INTERNAL_TOPICS, BrokerId, find_colliding_name, find_topic_name_fault
 
 USE_DEFAULT = -1
 MAX_PARTITIONS_PER_CHANGE = 10_000
@@ -97,7 +96,7 @@ def plan_topic(
 
 
 def check_name(name: str, existing: Collection[str]) -> None:
-    fault = find_name_fault(name)
+    fault = find_topic_name_fault(name)
     if fault is not None:
         raise InvalidTopicError(fault)
     if name in existing:

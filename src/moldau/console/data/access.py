@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from moldau.console.data.cluster import Cluster
 from moldau.errors import UnsupportedByBrokerError
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.quotas.rules.entities import QuotaEntity
 
 

@@ -38,7 +38,7 @@ from moldau.errors import (
     SecurityDisabledError,
     UnsupportedByBrokerError,
 )
-from moldau.model.acls import AclOperation
+from moldau.model import AclOperation
 from moldau.quotas.rules.entities import QuotaEntity, QuotaKind
 
 _USER_COLUMNS = (

@@ -32,7 +32,7 @@ from moldau.console.rules.topic_rows import (
 )
 from moldau.console.rules.wording import UNKNOWN, count_text, plural, rate_text, size_text
 from moldau.errors import ConfigurationError
-from moldau.model.uuid_text import format_uuid
+from moldau.model import format_uuid
 
 _COLUMNS = (
     TableColumn(name="name", label="Topic", kind="link", sortable=True),

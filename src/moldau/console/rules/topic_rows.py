@@ -16,8 +16,7 @@ from moldau.client.admin_values import (
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.console.rules.paging import PageRequest, matches, natural_key, sort_rows
 from moldau.errors import ConfigurationError
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicPartition
 
 HEALTHY, UNDER_REPLICATED, OFFLINE = "in sync", "under-replicated", "offline"
 

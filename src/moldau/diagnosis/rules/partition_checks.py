@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.diagnosis.rules.findings import Finding, Severity, name_brokers, name_some
 from moldau.diagnosis.rules.survey import ClusterSurvey
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 
 _SKEW = 1.5
 """More than so many times the mean is too much for one broker."""

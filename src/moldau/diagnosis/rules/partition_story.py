@@ -13,7 +13,7 @@ from moldau.diagnosis.rules.explanation import (
     policies_of,
     show_duration,
 )
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from moldau.groups.rules.streams_group_records import (
 from moldau.groups.rules.streams_tasks import Tasks
 from moldau.groups.rules.streams_topics import InternalTopic, StatusNote
 from moldau.groups.rules.streams_topology import Topology
-from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.model import NO_GENERATION
 
 
 class JoinedMember(NamedTuple):

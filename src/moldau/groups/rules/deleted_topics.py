@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.records import CommittedOffset
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 
 
 def is_current(topic: str, committed: CommittedOffset, image: MetadataImage) -> bool:

@@ -22,7 +22,7 @@ from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.streams_group import StreamsGroup
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 
 AgeFrom = Callable[[CommittedOffset], int]
 

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord
 from moldau.groups.rules.share_group_records import ShareGroupRecord
 from moldau.groups.rules.streams_group_records import StreamsGroupRecord
-from moldau.model import TopicId
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP, TopicId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

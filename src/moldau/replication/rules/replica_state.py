@@ -29,8 +29,7 @@ from moldau.errors import (
     UnknownLeaderEpochError,
 )
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, LeaderEpoch, Offset, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER, NO_LEADER_EPOCH
+from moldau.model import NO_BROKER, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
 from moldau.replication.rules.follower_progress import FollowerFetch
 from moldau.replication.rules.high_watermark import (

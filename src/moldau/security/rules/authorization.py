@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
-from moldau.model import Principal
-from moldau.model.acls import (
+from moldau.model import (
     ANYBODY,
     ANYTHING,
     AclEntry,
@@ -24,6 +23,7 @@ from moldau.model.acls import (
     AclResourceType,
     Acls,
     PatternType,
+    Principal,
     ResourcePattern,
 )
 

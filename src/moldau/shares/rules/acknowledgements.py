@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from moldau.errors import InvalidRequestError
-from moldau.model.acknowledge_types import AcknowledgeType as AcknowledgeType  # exported
+from moldau.model import AcknowledgeType as AcknowledgeType  # exported
 
 
 class AcknowledgementBatch(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from moldau.model.uuid_text import format_uuid
+from moldau.model import format_uuid
 from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey
 from moldau.shares.rules.delivery_state import StateBatch
 

@@ -15,8 +15,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from moldau.model import TopicPartition
-from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.model import TopicPartition, format_uuid, parse_uuid
 
 Offsets = Mapping[TopicPartition, int]
 TopicIds = Mapping[str, UUID]

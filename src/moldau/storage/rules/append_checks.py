@@ -32,7 +32,7 @@ from moldau.errors import (
     UnsupportedCompressionError,
 )
 from moldau.light_classes import NamedTuple, dataclass
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from moldau.errors import CorruptBatchError
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,

@@ -29,7 +29,7 @@ from moldau.errors import (
     TransactionCoordinatorFencedError,
 )
 from moldau.light_classes import NamedTuple
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from moldau.model import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 from moldau.records.control_records import EndTransactionMarker
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from moldau.errors import InvalidRecordError, RecordErrors
 from moldau.light_classes import NamedTuple
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import BatchHeader, Buffer
 from moldau.records.codec import decode_columns
 from moldau.records.columns import BytesColumn, ColumnSource

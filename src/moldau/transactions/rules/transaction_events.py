@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from moldau.transactions.rules.transaction_metadata import IdAndEpoch, TransactionMetadata
 from moldau.transactions.rules.transaction_states import TransactionState
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from moldau.errors import InvariantViolation
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from moldau.transactions.rules.transaction_states import TransactionState
 
 MAX_EPOCH: Final = 2**15 - 1

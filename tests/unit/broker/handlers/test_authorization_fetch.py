@@ -11,7 +11,7 @@ from broker.handlers.handler_bench import WITH_AUTHORIZER, HandlerBench, with_br
 from moldau.broker.handlers import fetch, produce
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclOperation,

@@ -36,7 +36,7 @@ from moldau.broker.handlers import (
     share_group_heartbeat,
 )
 from moldau.errors import ErrorCode
-from moldau.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from moldau.model import AclOperation, AclPermission, AclResourceType, PatternType
 
 O, T = AclOperation, AclResourceType  # noqa: E741 they stand in every line
 NAME = "kafka-cluster"

@@ -28,8 +28,7 @@ from moldau.broker.handlers import (
     share_group_heartbeat,
 )
 from moldau.errors import ErrorCode
-from moldau.model import Principal
-from moldau.model.acls import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType
+from moldau.model import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType, Principal
 from moldau.shares.share_sessions import MemberKey
 from moldau.wire.apis import SERVED
 

@@ -28,8 +28,7 @@ from broker.handlers.handler_bench import (
 from moldau.broker.handlers import find_coordinator, join_group, load_handler
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
-from moldau.model import Principal
-from moldau.model.acls import AclOperation, AclResourceType
+from moldau.model import AclOperation, AclResourceType, Principal
 from moldau.wire.apis import SERVED
 from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.layout import layout_of

@@ -13,8 +13,7 @@ from moldau.broker.owed_answers import LaterAnswer
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError
-from moldau.model import TopicPartition
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.replication.rules.acknowledgement import Acknowledgement

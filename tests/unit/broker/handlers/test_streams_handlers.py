@@ -22,7 +22,7 @@ from moldau.broker.handlers import (
     streams_group_heartbeat,
 )
 from moldau.errors import ErrorCode
-from moldau.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from moldau.model import AclOperation, AclPermission, AclResourceType, PatternType
 
 GROUP = "counters"
 MISSING_INTERNAL_TOPICS = 3

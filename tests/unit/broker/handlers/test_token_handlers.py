@@ -21,7 +21,7 @@ from moldau.broker.handlers import (
 from moldau.broker.request_context import RequestContext
 from moldau.broker.sasl_session import SaslSession
 from moldau.errors import ErrorCode
-from moldau.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from moldau.model import AclOperation, AclPermission, AclResourceType, PatternType
 from moldau.security.audit import AUDIT_LOGGER
 from moldau.wire.headers import RequestHeader
 from moldau.wire.shape import fit

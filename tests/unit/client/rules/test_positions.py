@@ -13,8 +13,7 @@ from moldau.errors import (
     NotAssignedError,
     OffsetOutOfRangeError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 HOUR_MS = 3_600_000

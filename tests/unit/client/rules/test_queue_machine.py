@@ -30,7 +30,7 @@ from moldau.errors import (
     ErrorCode,
     UnsupportedByBrokerError,
 )
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 
 ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
 LOCK = LOCK_MS / 1000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.client.rules.share_acknowledgements import AcknowledgedOffsets, to_ranges
-from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.model import AcknowledgeType
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
 

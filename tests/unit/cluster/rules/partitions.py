@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import PartitionState, TopicState
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId
 
 NOBODY = NO_BROKER
 

@@ -15,8 +15,7 @@ from moldau.cluster.rules.leader_election import (
     plan_elections,
 )
 from moldau.cluster.rules.metadata_image import PartitionState, TopicState
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:

@@ -18,8 +18,7 @@ from moldau.cluster.rules.metadata_image import (
     find_set_back,
     newest_states,
 )
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId, TopicPartition
 
 EMPTY = MetadataImage(cluster_id="cluster")
 

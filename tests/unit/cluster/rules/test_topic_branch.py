@@ -20,8 +20,7 @@ from moldau.errors import (
     ReassignmentInProgressError,
     TopicExistsError,
 )
-from moldau.model import BrokerId, LeaderEpoch, TopicId
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId
 
 ONE, TWO, THREE = map(BrokerId, (1, 2, 3))
 SOURCE_ID, NEW_ID = TopicId(UUID(int=1)), TopicId(UUID(int=2))

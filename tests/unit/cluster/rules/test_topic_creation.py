@@ -28,8 +28,7 @@ from moldau.errors import (
     PolicyViolationError,
     TopicExistsError,
 )
-from moldau.model import BrokerId, TopicId
-from moldau.model.topic_names import INTERNAL_TOPICS
+from moldau.model import INTERNAL_TOPICS, BrokerId, TopicId
 
 THREE = [BrokerRack(BrokerId(number)) for number in (1, 2, 3)]
 

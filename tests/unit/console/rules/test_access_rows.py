@@ -17,7 +17,7 @@ from moldau.console.rules.access_rows import (
     user_rows,
 )
 from moldau.errors import ConfigurationError
-from moldau.model.acls import (
+from moldau.model import (
     AclBinding,
     AclEntry,
     AclOperation,

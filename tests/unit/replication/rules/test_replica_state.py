@@ -14,8 +14,7 @@ from moldau.errors import (
     NotLeaderError,
     UnknownLeaderEpochError,
 )
-from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import NO_BROKER
+from moldau.model import NO_BROKER, TopicPartition
 from moldau.replication.rules.acknowledgement import Acknowledgement
 from moldau.replication.rules.follower_progress import FollowerFetch
 from moldau.replication.rules.leadership import JOINING_SECONDS

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.model import Principal
-from moldau.model.acls import (
+from moldau.model import (
     ANYBODY,
     AclEntry,
     AclOperation,
@@ -15,6 +14,7 @@ from moldau.model.acls import (
     AclResourceType,
     Acls,
     PatternType,
+    Principal,
     ResourcePattern,
 )
 from moldau.security.rules.authorization import (

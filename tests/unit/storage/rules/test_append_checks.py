@@ -19,7 +19,7 @@ from moldau.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,

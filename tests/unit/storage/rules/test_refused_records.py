@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import InvalidRecordError, InvalidTimestampError
-from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header
 from moldau.records.compression import Codec

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from moldau.config.spelling import suggest
-from moldau.model.topic_names import find_name_fault
+from moldau.model import find_topic_name_fault
 
 T = TypeVar("T")
 W = TypeVar("W", bound=str)
@@ -191,7 +191,7 @@ def _show(value: object) -> str:
 
 def check_topic(section: Section, key: str, topic: str) -> None:
     """A fault where no broker would take the name."""
-    fault = find_name_fault(topic)
+    fault = find_topic_name_fault(topic)
     if fault is not None:
         section.fault(key, fault)
 

@@ -1,19 +1,194 @@
-"""Access control lists in Kafka's words: who may, or may not, do what to which resource.
+"""Values that every package shares: identifiers, protocol numbers, names, access control lists.
 
-A binding is a pattern of resources with one entry: `User:alice` from any host may READ topics that
-begin with `orders.`. The numbers are those of the protocol, the labels those of the classic znodes
-and of Kafka's tools. Values only; what follows from them is decided by
+Standard library only, no I/O. Identifiers are nominal types, so that a leader epoch is never
+passed where an offset is meant. What access control lists grant is decided by
 `security.rules.authorization`.
 """
 
 from __future__ import annotations
 
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, NewType, Self
+from uuid import UUID
 
 from moldau.light_classes import NamedTuple
+
+Offset = NewType("Offset", int)
+"""A record's place in its partition. Never negative; -1 means "unknown" on the wire only."""
+
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Counts the leaders of a partition; grows by one with each election."""
+
+BrokerId = NewType("BrokerId", int)
+
+ProducerId = NewType("ProducerId", int)
+"""Names an idempotent producer; -1 for a producer that is not idempotent."""
+
+ProducerEpoch = NewType("ProducerEpoch", int)
+"""Fences the older of two producers with one id."""
+
+TopicId = NewType("TopicId", UUID)
+"""Outlives the name: a topic deleted and made again has another id."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic. A named tuple because it is the key of every hot dictionary."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+"""What ListOffsets takes in the place of a timestamp: the end, the beginning, the newest record."""
+
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
+
+NO_BROKER: Final = BrokerId(-1)
+"""In the place of a leader or a controller: there is none at the moment."""
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+"""Of a batch whose producer is not idempotent."""
+
+NO_GENERATION: Final = -1
+"""The generation of somebody who commits without being a member."""
+
+CONSUMER: Final = -1
+"""In the place of a replica's broker id: the request comes from a client."""
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+"""Isolation levels."""
+
+USER: Final = "User"
+"""The kind of every principal that this broker makes."""
+
+
+class Principal(NamedTuple):
+    """Somebody, as Kafka writes it: `User:alice`."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Principal:
+        """Read `Kind:name`; the name may contain colons. ValueError ends a message."""
+        kind, colon, name = text.partition(":")
+        if not colon or not kind:
+            raise ValueError(f"{text!r} is not of the form User:name")
+        return cls(kind, name)
+
+
+ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
+"""Whoever does not have to say who he is: a client of a listener without authentication."""
+
+
+# Topic names: which of them are legal, and which collide in metrics (Kafka's `Topic` class).
+
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""A folder is named `topic-partition` plus, while deleted, a 39-character suffix: 255 in all."""
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""The log of Kafka's own controllers, in a folder that came from there: no topic, and not ours."""
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+
+BRANCH_OF = "moldau.branch.of"
+"""What stands among the configs of a topic to be made: the topic whose records it begins with."""
+
+_LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def find_topic_name_fault(name: str) -> str | None:
+    """Say what is wrong with a topic name, or None when it is legal."""
+    if not name:
+        return "the topic name is empty"
+    if name in (".", ".."):
+        return "the topic name must not be '.' or '..'"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return (
+            f"the topic name has {len(name)} characters, "
+            f"at most {MAX_TOPIC_NAME_LENGTH} are allowed"
+        )
+    if not _LEGAL_TOPIC_NAME.match(name):
+        return (
+            f"the topic name {name!r} contains a character other than ASCII letters and digits, "
+            "'.', '_' and '-'"
+        )
+    return None
+
+
+def find_colliding_name(name: str, others: frozenset[str]) -> str | None:
+    """Find a topic whose name differs only in '.' against '_' (they share a metric name)."""
+    flat = name.replace(".", "_")
+    if flat == name and "_" not in name:
+        return None
+    return next((other for other in others if other.replace(".", "_") == flat), None)
+
+
+UUID_TEXT_LENGTH = 22
+
+
+def format_uuid(identifier: UUID) -> str:
+    return urlsafe_b64encode(identifier.bytes)[:UUID_TEXT_LENGTH].decode("ascii")
+
+
+def parse_uuid(text: str) -> UUID:
+    """Raises `ValueError` for anything but 22 characters of url-safe base64."""
+    if len(text) != UUID_TEXT_LENGTH:
+        raise ValueError(f"{text!r} is not a base64 id of {UUID_TEXT_LENGTH} characters")
+    try:
+        identifier = UUID(bytes=urlsafe_b64decode(text + "=="))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a base64 id: {error}") from error
+    if format_uuid(identifier) != text:  # the decoder skips foreign characters and spare bits
+        raise ValueError(f"{text!r} is not a base64 id")
+    return identifier
+
+
+class AcknowledgeType(IntEnum):
+    """What is said of a record that was delivered; the numbers are Kafka's."""
+
+    GAP = 0
+    """There is no record at this offset: compacted away, or a marker of a transaction."""
+
+    ACCEPT = 1
+    """Dealt with: never delivered again."""
+
+    RELEASE = 2
+    """Not dealt with: delivered again, to anybody, unless that was done too often already."""
+
+    REJECT = 3
+    """Cannot be dealt with: never delivered again."""
+
+    RENEW = 4
+    """Still being dealt with: the lock begins anew (KIP-1222)."""
+
+
+# Access control lists. A binding is a pattern of resources with one entry: `User:alice` from any
+# host may READ topics that begin with `orders.`. The numbers are those of the protocol, the labels
+# those of the classic znodes and of Kafka's tools.
+
 
 ANYTHING: Final = "*"
 """As the name of a literal pattern every resource of the type, as a host every host."""

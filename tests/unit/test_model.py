@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from uuid import UUID
 
-from moldau.model.acls import (
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.model import (
+    ANONYMOUS,
     OPERATIONS,
     AclBinding,
     AclEntry,
@@ -13,8 +18,11 @@ from moldau.model.acls import (
     AclPermission,
     AclResourceType,
     PatternType,
+    Principal,
     ResourcePattern,
+    format_uuid,
     operation_bits,
+    parse_uuid,
 )
 
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
@@ -89,3 +97,40 @@ def test_bits_are_those_that_kafka_answers_without_an_authorizer() -> None:
     assert operation_bits(OPERATIONS[TOPIC]) == 3576
     assert operation_bits(OPERATIONS[GROUP]) == 3400
     assert operation_bits(OPERATIONS[AclResourceType.CLUSTER]) == 8096
+
+
+def test_text_of_a_principal_is_kind_and_name():
+    assert str(Principal("User", "alice")) == "User:alice"
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
+
+
+def test_a_name_may_contain_colons():
+    assert Principal.parse("User:CN=a:b") == Principal("User", "CN=a:b")
+
+
+@pytest.mark.parametrize("text", ["alice", ":alice", ""])
+def test_a_text_without_a_kind_is_refused(text):
+    with pytest.raises(ValueError, match="is not of the form User:name"):
+        Principal.parse(text)
+
+
+@given(st.uuids())
+def test_an_id_survives_being_written(identifier: UUID) -> None:
+    text = format_uuid(identifier)
+    assert len(text) == 22
+    assert parse_uuid(text) == identifier
+
+
+def test_ids_look_as_kafka_writes_them() -> None:
+    # From a broker's /cluster/id.
+    assert format_uuid(parse_uuid("HApw8pLOT3-qhrqtyo5oFQ")) == "HApw8pLOT3-qhrqtyo5oFQ"
+    assert format_uuid(UUID(int=0)) == "AAAAAAAAAAAAAAAAAAAAAA"
+    assert format_uuid(UUID(int=2**128 - 1)) == "_____________________w"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "short", "x" * 23, "!" * 22, "AAAAAAAAAAAAAAAAAAAAAB", "AAAA AAAAAAAAAAAAAAAAA"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a base64 id"):
+        parse_uuid(text)

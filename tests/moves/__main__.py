@@ -107,9 +107,7 @@ def _rewrite(path: Path, text: str, moves: MoveMap, problems: Problems, root: Pa
     name = path.relative_to(root).as_posix()
     if path.suffix not in PYTHON:
         return rewrite_text(text, moves, problems, name)
-    parts = path.relative_to(root).with_suffix("").parts
-    package = ".".join(one for one in parts[1:] if one != "__init__")
-    return rewrite_code(text, moves, problems, name, package)
+    return rewrite_code(text, moves, problems, name)
 
 
 def _find_files(root: Path) -> Iterator[Path]:

@@ -16,7 +16,6 @@ DOTTED = re.compile(r"(?<![\w./])(?:moldau)(?:\.\w+)+")
 PATH = re.compile(r"(?<![\w.-])((?:[\w{}*-]*/)*)(\w+)\.pyi?\b")
 QUOTED = re.compile(r"`([a-z_]+(?:[./][a-z_]+)*)(?:\.py)?`")
 IMPORT_IN_TEXT = re.compile(r"\bfrom (moldau(?:\.\w+)*) import ([\w, ]+)")
-LAZY = "load_on_demand"
 TABLE_COLUMNS = 84
 
 
@@ -27,8 +26,8 @@ def rewrite_text(text: str, moves: MoveMap, problems: Problems, where: str) -> s
     return _apply(text, edits)
 
 
-def rewrite_code(text: str, moves: MoveMap, problems: Problems, where: str, package: str) -> str:
-    """A module. `package` is where relative names of `load_on_demand` begin."""
+def rewrite_code(text: str, moves: MoveMap, problems: Problems, where: str) -> str:
+    """A module."""
     try:
         source = Source(text)
     except SyntaxError:  # Cython, or a template
@@ -43,9 +42,6 @@ def rewrite_code(text: str, moves: MoveMap, problems: Problems, where: str, pack
             edits += found
             taken.append(source.span(node))
             taken += [(start, end) for start, end, _ in found]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == LAZY:
-            edits += _edits_of_lazy_table(source, node, moves, problems, where, package)
-            taken.append(source.span(node))
     edits += _edits_of_text(text, moves, taken)
     _look_for_rest(text, moves, problems, where, taken)
     return source.edited(edits)
@@ -156,48 +152,6 @@ def _rename_attributes(source: Source, local: str, module: str, moves: MoveMap) 
 
 
 # Tables of names that are imported on demand
-
-
-def _edits_of_lazy_table(
-    source: Source,
-    call: ast.Call,
-    moves: MoveMap,
-    problems: Problems,
-    where: str,
-    package: str,
-) -> Iterator[Edit]:
-    """The keys are modules within the package; their values are names, in one text."""
-    table = next((one for one in call.args if isinstance(one, ast.Dict)), None)
-    if table is None or not all(
-        isinstance(one, ast.Constant) for one in (*table.keys, *table.values)
-    ):
-        problems.notes.append(f"{where}:{call.lineno} `{LAZY}` has a table that is no literal")
-        return
-    starts = [source.span(key)[0] for key in table.keys if key is not None]
-    ends = [*starts[1:], source.span(table)[1] - 1]
-    entries: dict[str, list[int]] = defaultdict(list)
-    names: list[list[str]] = []
-    for number, (key, value) in enumerate(zip(table.keys, table.values, strict=True)):
-        assert isinstance(key, ast.Constant)
-        assert isinstance(value, ast.Constant)
-        old = f"{package}.{key.value}"
-        new = moves.homes.get(old, old)
-        if not new.startswith(package + "."):
-            problems.append(f"{where}:{key.lineno} {new} is outside of {package}")
-        entries[new.removeprefix(package + ".")].append(number)
-        names.append([moves.new_name(old, one) for one in str(value.value).split()])
-    for home, numbers in entries.items():
-        first = numbers[0]
-        key, value = table.keys[first], table.values[first]
-        assert isinstance(key, ast.Constant)
-        assert isinstance(value, ast.Constant)
-        together = [name for number in numbers for name in names[number]]
-        if together == str(value.value).split():
-            if home != key.value:
-                yield (*source.span(key), f'"{home}"')
-            continue
-        yield starts[first], ends[first], f'"{home}": ({_quote(together)}),\n'
-        yield from ((starts[number], ends[number], "") for number in numbers[1:])
 
 
 def _quote(names: Sequence[str]) -> str:

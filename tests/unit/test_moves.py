@@ -394,34 +394,6 @@ def test_a_changed_attribute_of_a_module_reaches_the_merged_code(tree: Tree) -> 
     assert run(root, "import moldau.check") == "4 8"
 
 
-def test_names_that_are_loaded_on_demand_come_from_the_new_module(tree: Tree) -> None:
-    root = tree(
-        {
-            "src/moldau/x/__init__.py": """
-                from moldau.lazy_names import load_on_demand
-
-                __getattr__, __dir__ = load_on_demand(
-                    __name__,
-                    {
-                        "a": "A",
-                        "b": (
-                            "B "
-                            "C"
-                        ),
-                        "d": "D",
-                    },
-                )
-                """,
-            "src/moldau/x/a.py": "A = 1\n",
-            "src/moldau/x/b.py": "B = 2\nC = 3\n",
-            "src/moldau/x/d.py": "D = 4\n",
-        }
-    )
-    move(root, "moldau.x.e <- moldau.x.{a,b}")
-    text = " ".join((root / "src/moldau/x/__init__.py").read_text().split())
-    assert '{ "e": ("A B C"), "d": "D", }' in text
-
-
 def test_a_name_that_a_module_exports_is_still_exported(tree: Tree) -> None:
     root = tree(
         {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.clock import Clock
 from moldau.cluster.acl_writer import AclWriter
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
-from moldau.light_classes import NamedTuple
 from moldau.security.audit import AuditLog, write_audit_file
 
 if TYPE_CHECKING:

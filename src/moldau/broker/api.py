@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.wire.apis import Api
 
 

@@ -8,6 +8,7 @@ what another store knows (`store_directory`). A shell.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.adoption import adopt_topics, check_adoption
@@ -18,7 +19,6 @@ from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.layout import CLUSTER_ID
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.storage.log_store import LogStore
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.declarations.metrics import split_address
 from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError
-from moldau.light_classes import NamedTuple
 
 OTHERS_FOLDER: Final = "brokers"
 PID_FILE: Final = "broker.pid"

@@ -12,13 +12,12 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.broker.ports import Ports
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError, MissingExtraError, StartupError
-from moldau.light_classes import NamedTuple
 from moldau.metrics.broker_figures import BrokerFigures
 from moldau.workers import ThreadWorkers
 

@@ -7,6 +7,7 @@ A shell over the purgatory; what can be said of a batch is decided in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from moldau.broker.services import Services
 from moldau.errors import (
@@ -15,7 +16,6 @@ from moldau.errors import (
     NotLeaderError,
     RequestTimedOutError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.model import TopicPartition
 from moldau.replication.partition import Partition
 from moldau.replication.rules.acknowledgement import Acknowledgement

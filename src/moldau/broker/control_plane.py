@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.election_options import min_in_sync_of, recovery_strategy_of
@@ -26,7 +27,6 @@ from moldau.config import changes
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.coordination.port import Coordination
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
 

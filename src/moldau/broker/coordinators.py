@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from moldau.broker.control_plane import random_uuid
 from moldau.broker.duties import Duties
@@ -26,7 +26,6 @@ from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
-from moldau.light_classes import NamedTuple
 from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,

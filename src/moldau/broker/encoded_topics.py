@@ -10,13 +10,12 @@ it belongs to the loop and gives it to others between slices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.broker.api import ServedApi
 from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
-from moldau.light_classes import NamedTuple
 from moldau.model import OPERATIONS, AclResourceType, BrokerId, operation_bits
 
 WORDINGS_KEPT: Final = 4

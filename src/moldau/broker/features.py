@@ -9,10 +9,9 @@ groups are. A rule.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.errors import ErrorCode
-from moldau.light_classes import NamedTuple
 
 
 class Feature(NamedTuple):

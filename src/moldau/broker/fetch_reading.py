@@ -7,12 +7,12 @@ business (`handlers.fetch`); what may be read of a partition is known to the par
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from moldau.broker.authorization import require_topic
 from moldau.broker.fetch_session import AskedOnce, SessionPartition, TopicReference
 from moldau.broker.request_context import RequestContext
 from moldau.errors import KafkaError, UnknownTopicIdError
-from moldau.light_classes import NamedTuple
 from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import READ_COMMITTED, AclOperation, BrokerId
 from moldau.replication.partition import Partition

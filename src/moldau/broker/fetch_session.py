@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
+from typing import NamedTuple
 from uuid import UUID
 
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, Principal, TopicPartition
 from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition

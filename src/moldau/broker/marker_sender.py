@@ -13,14 +13,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.net.peer import Peer, PeerAddress
 from moldau.tasks import was_discarded

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.net.port import Chunk
 
 

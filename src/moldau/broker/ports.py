@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
 
 from moldau.clock import Clock
 from moldau.coordination.port import Coordination
-from moldau.light_classes import dataclass
 from moldau.net.port import Network
 from moldau.storage.files import Files
 from moldau.workers import Workers

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import LOCK_FILE
 

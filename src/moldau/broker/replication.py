@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.duties import Duties
 from moldau.broker.ports import Ports
@@ -13,7 +13,6 @@ from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
 from moldau.cluster.state_writer import StateWriter
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.damage_watch import DamageWatch

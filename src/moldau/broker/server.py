@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from moldau.broker.access_control import connect_access_control
 from moldau.broker.adoption import warn_of_unconfirmed
@@ -55,7 +55,6 @@ from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.replication.partitions import Partitions
 from moldau.storage.directory_reports import find_failure_of_all

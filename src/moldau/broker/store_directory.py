@@ -19,11 +19,11 @@ import json
 import logging
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.cluster import layout
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError
-from moldau.light_classes import NamedTuple
 from moldau.storage.files import Files
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_store import LogStore

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -31,7 +31,6 @@ from moldau.errors import (
     NotEnoughReplicasError,
     TransactionAbortableError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.model import TRANSACTION_STATE_TOPIC, BrokerId, TopicPartition
 from moldau.net.peer import Peer
 from moldau.shards.placement import partition_for

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 import typer.core
-
-from moldau.light_classes import dataclass
 
 if TYPE_CHECKING:
     from moldau.cli.profiles import Profile

@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # as `typing` has it, without the import
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

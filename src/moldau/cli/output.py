@@ -7,11 +7,11 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import typer
 
 from moldau.cli.reporting import ERASE_LINE, log_line, reporting, standard_error
-from moldau.light_classes import dataclass
 
 # Made once: `json.dumps` with separators makes a new encoder for every call.
 _encode_line = json.JSONEncoder(separators=(",", ":")).encode

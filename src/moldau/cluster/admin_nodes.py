@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from moldau.cluster import layout
 from moldau.cluster.node_fields import NodeFields, is_integer, is_integers
 from moldau.errors import MalformedNodeError
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicId, TopicPartition, format_uuid, parse_uuid
 
 

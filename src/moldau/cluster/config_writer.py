@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from moldau.cluster import layout, quota_nodes
 from moldau.cluster.change_notifications import catch_up
@@ -29,7 +30,6 @@ from moldau.coordination.port import (
     SetData,
 )
 from moldau.errors import MalformedNodeError, UnknownTopicError
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.quotas.rules.entities import QuotaEntity
 

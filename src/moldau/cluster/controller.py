@@ -19,6 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
+from typing import NamedTuple
 
 from moldau.clock import Timer
 from moldau.cluster import layout, topic_operations
@@ -43,7 +44,6 @@ from moldau.coordination.port import (
     Watch,
 )
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_BROKER, TopicId
 
 _log = logging.getLogger(__name__)

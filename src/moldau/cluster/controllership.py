@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from moldau.clock import Clock
 from moldau.cluster import layout
@@ -24,7 +25,6 @@ from moldau.coordination.port import (
     SetData,
 )
 from moldau.errors import NotControllerError
-from moldau.light_classes import dataclass
 from moldau.model import BrokerId
 
 

@@ -27,8 +27,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import field
-from typing import cast
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 from urllib.parse import quote, unquote
 
 from moldau.cluster.node_fields import NodeFields, is_integer
@@ -40,7 +40,6 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
 )
 from moldau.errors import MalformedNodeError
-from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import (
     NO_BROKER,
     BrokerId,

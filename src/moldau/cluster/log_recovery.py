@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple
 
 from moldau.cluster.controllership import Term
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -23,7 +24,6 @@ from moldau.cluster.rules.unclean_recovery import (
     recover,
 )
 from moldau.cluster.state_writer import StateWriter
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.admin_nodes import find_topic_to_delete
@@ -28,7 +29,6 @@ from moldau.cluster.topic_operations import assignment_of
 from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
-from moldau.light_classes import NamedTuple
 from moldau.model import (
     NO_BROKER,
     NO_TIMESTAMP,

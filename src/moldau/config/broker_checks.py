@@ -6,9 +6,7 @@ Rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
-
-from moldau.light_classes import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from moldau.config.broker_options import BrokerOptions

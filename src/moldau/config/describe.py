@@ -9,6 +9,7 @@ Rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.client_metrics_options import ClientMetricsOptions
@@ -17,7 +18,6 @@ from moldau.config.kinds import OptionType, to_text
 from moldau.config.option import AnyOption, Reload
 from moldau.config.resolve import OptionSource, settings_of
 from moldau.config.topic_options import TopicOptions
-from moldau.light_classes import NamedTuple
 
 
 class OptionSynonym(NamedTuple):

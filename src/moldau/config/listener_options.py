@@ -8,14 +8,13 @@ What belongs to one mechanism of SASL has the mechanism in its name as well:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from moldau.config.declarations.network import NetworkOptions
 from moldau.config.declarations.security import MECHANISMS, SecurityOptions
 from moldau.config.option import AnyOption
 from moldau.config.resolve import Layers, resolve_values
 from moldau.errors import ConfigurationError
-from moldau.light_classes import NamedTuple
 
 PREFIX = "listener.name."
 _OAUTHBEARER = "oauthbearer."

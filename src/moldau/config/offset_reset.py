@@ -4,11 +4,11 @@ of share groups. Rule: values in, values out."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 
 from moldau.config.kinds import Kind, OptionType
 from moldau.config.option import MINUTE_MS, SECOND_MS
-from moldau.light_classes import dataclass
 
 
 class ResetTo(Enum):

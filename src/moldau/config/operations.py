@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
-
-from moldau.light_classes import dataclass
 
 
 class ConfigOperation(IntEnum):

@@ -12,11 +12,11 @@ the reference page all read the declaration. Which of several values wins is `re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
 from moldau.config.kinds import Kind, Rule, to_text
-from moldau.light_classes import dataclass
 
 V = TypeVar("V")
 

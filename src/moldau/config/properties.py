@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
 
 _BLANK = " \t\f"
 _LINE_ENDS = r"\r\n|\r|\n"

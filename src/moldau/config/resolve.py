@@ -15,13 +15,13 @@ Within one level an option is asked by its own name first and then by the names 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from moldau.config.option import AnyOption, Fallback
 from moldau.config.static import origin_of
 from moldau.errors import ConfigurationError
-from moldau.light_classes import NamedTuple, dataclass
 
 
 class OptionSource(IntEnum):

@@ -7,10 +7,10 @@ name the line or the flag. Rule: text in, values out; reading the file is the ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from moldau.config.properties import parse_properties
 from moldau.errors import ConfigurationError
-from moldau.light_classes import NamedTuple
 
 
 class _Entry(NamedTuple):

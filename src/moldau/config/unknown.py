@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import PREFIX, is_listener_option
@@ -10,7 +11,6 @@ from moldau.config.spelling import suggest
 from moldau.config.static import origin_of
 from moldau.config.topic_options import TopicOptions
 from moldau.config.unserved import find_missing
-from moldau.light_classes import NamedTuple
 
 RETIRED: Mapping[str, str] = {
     "port": "is no longer an option; set listeners=PLAINTEXT://host:port",

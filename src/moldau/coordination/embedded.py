@@ -15,6 +15,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -40,7 +41,6 @@ from moldau.coordination.tree import (
 )
 from moldau.coordination.tree_writer import TreeWriter
 from moldau.coordination.watches import WatchKind, WatchTable
-from moldau.light_classes import dataclass
 from moldau.tasks import TaskSupervisor, finish_first
 from moldau.workers import Workers
 

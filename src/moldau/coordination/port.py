@@ -12,9 +12,8 @@ may be told at once; a missing parent is made on the way (`create` with `parents
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
-
-from moldau.light_classes import dataclass
 
 ANY_VERSION = -1
 

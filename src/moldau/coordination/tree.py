@@ -9,8 +9,8 @@ it has been written; writing is the store's work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, TypeVar
 
 from moldau.coordination.port import (
     ANY_VERSION,
@@ -26,7 +26,6 @@ from moldau.coordination.port import (
     Operation,
     SetData,
 )
-from moldau.light_classes import NamedTuple, dataclass
 
 K = TypeVar("K")
 V = TypeVar("V")

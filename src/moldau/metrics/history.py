@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Final
-
-from moldau.light_classes import dataclass
 
 MOST_EVENTS: Final = 500
 """Of each kind: some 100 KB in all."""

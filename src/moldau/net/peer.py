@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.clock import Clock, Interruption, Timer, WorkInterrupted, finish_within
 from moldau.errors import (
@@ -28,7 +28,6 @@ from moldau.errors import (
     TlsHandshakeError,
     UnsupportedSaslMechanismError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.net.port import Channel, Chunk, Network
 
 REFUSALS: Final = (SaslAuthenticationError, UnsupportedSaslMechanismError, TlsHandshakeError)

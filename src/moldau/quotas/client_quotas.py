@@ -8,10 +8,9 @@ that were used the longest time ago.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.clock import Clock
-from moldau.light_classes import NamedTuple
 from moldau.quotas.rules.entities import NO_QUOTAS, QuotaKind, Quotas
 from moldau.quotas.rules.quota_table import AppliedQuota, QuotaAccount, QuotaTable
 from moldau.quotas.rules.token_bucket import Bucket, is_idle

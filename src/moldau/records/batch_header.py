@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_PRODUCER_ID, NO_SEQUENCE
 
 Buffer = bytes | bytearray | memoryview

@@ -8,7 +8,8 @@ null. Values, nothing more.
 
 from __future__ import annotations
 
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
+
 from moldau.records.batch_header import BatchHeader, Buffer
 
 FIRST_OFFSET = -(1 << 63)

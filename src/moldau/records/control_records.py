@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from typing import NamedTuple
 
 from moldau.errors import InvalidRecordError
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_LEADER_EPOCH
 from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord, Record

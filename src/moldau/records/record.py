@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """Names may repeat. Bytes of a name that are no UTF-8 are kept as lone surrogates (PEP 383), so a

@@ -6,9 +6,8 @@ come to differ. A rule.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from moldau.light_classes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ what is committed; `replica_fetcher` asks the leader and calls this.
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import LeaderEpoch, Offset, TopicPartition
 from moldau.replication.partition_listeners import PartitionListeners

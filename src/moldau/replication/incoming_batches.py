@@ -9,8 +9,9 @@ A shell, owned by its `Partition`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from moldau.config.topic_options import TopicOptions
-from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.compression import Codec
 from moldau.replication.unpacking import SMALL_BYTES, Unpacker

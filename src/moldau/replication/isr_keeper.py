@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moldau.clock import Clock
 from moldau.cluster.rules.leader_election import PlannedState
@@ -24,7 +24,6 @@ from moldau.coordination.port import (
     SessionExpiredError,
     StoreLostError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
 from moldau.replication.rules.isr_proposals import (

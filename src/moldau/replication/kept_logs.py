@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from moldau.cluster.rules.metadata_image import (
     NO_NODE,
@@ -25,7 +26,6 @@ from moldau.cluster.rules.metadata_image import (
     find_later_epoch,
 )
 from moldau.config.topic_options import TopicOptions
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition, format_uuid
 from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.log import Log

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
+
 from moldau.model import BrokerId, Offset
 from moldau.storage.files import FileSlice
 

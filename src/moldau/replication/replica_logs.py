@@ -18,12 +18,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, MetadataImage, TopicState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_BROKER, BrokerId, TopicId, TopicPartition
 from moldau.replication.kept_logs import KeptLogs
 from moldau.replication.partition import Partition

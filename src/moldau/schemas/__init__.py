@@ -8,24 +8,36 @@ Names are loaded when they are asked for, and the libraries of a format with its
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as `typing` has it, without the import
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from moldau.schemas.model import Compatibility, Reference, RegisteredSchema, Schema
     from moldau.schemas.registry import SchemaRegistry
     from moldau.schemas.serializing import SchemaDeserializer, SchemaSerializer
     from moldau.schemas.showing import Decoded, decode_any
 else:
-    from moldau.lazy_names import load_on_demand
+    _HOMES = {
+        "Compatibility": "moldau.schemas.model",
+        "Decoded": "moldau.schemas.showing",
+        "Reference": "moldau.schemas.model",
+        "RegisteredSchema": "moldau.schemas.model",
+        "Schema": "moldau.schemas.model",
+        "SchemaDeserializer": "moldau.schemas.serializing",
+        "SchemaRegistry": "moldau.schemas.registry",
+        "SchemaSerializer": "moldau.schemas.serializing",
+        "decode_any": "moldau.schemas.showing",
+    }
 
-    __getattr__, __dir__ = load_on_demand(
-        __name__,
-        {
-            "model": "Compatibility Reference RegisteredSchema Schema",
-            "registry": "SchemaRegistry",
-            "serializing": "SchemaDeserializer SchemaSerializer",
-            "showing": "Decoded decode_any",
-        },
-    )
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *_HOMES})
+
 
 __all__ = (
     "Compatibility",

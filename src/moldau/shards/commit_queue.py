@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moldau.clock import Clock, Timer
 from moldau.errors import ErrorCode
-from moldau.light_classes import NamedTuple
 
 LetGo = Callable[[ErrorCode | None], None]
 """Called once: with None when the log is committed, else with what the client is to be told."""

@@ -10,7 +10,9 @@ are asked for: the Python workers of Spark import this package for every task.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as `typing` has it, without the import
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from moldau.spark.decode import decode_avro, decode_json
     from moldau.spark.registry_column import from_registry
@@ -18,18 +20,25 @@ if TYPE_CHECKING:
     from moldau.spark.session_factory import session, use_this_python
     from moldau.spark.source import MoldauDataSource
 else:
-    from moldau.lazy_names import load_on_demand
+    _HOMES = {
+        "MoldauDataSource": "moldau.spark.source",
+        "decode_avro": "moldau.spark.decode",
+        "decode_json": "moldau.spark.decode",
+        "from_registry": "moldau.spark.registry_column",
+        "session": "moldau.spark.session_factory",
+        "source_metrics": "moldau.spark.rules.offsets_behind",
+        "use_this_python": "moldau.spark.session_factory",
+    }
 
-    __getattr__, __dir__ = load_on_demand(
-        __name__,
-        {
-            "decode": "decode_avro decode_json",
-            "registry_column": "from_registry",
-            "rules.offsets_behind": "source_metrics",
-            "session_factory": "session use_this_python",
-            "source": "MoldauDataSource",
-        },
-    )
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *_HOMES})
+
 
 __all__ = (
     "MoldauDataSource",

@@ -13,10 +13,9 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from moldau.errors import DamagedFileError
-from moldau.light_classes import NamedTuple
 from moldau.model import Offset, TopicPartition
 from moldau.storage.files import Files
 from moldau.storage.rules.checkpoint_format import decode_lines, encode_lines

@@ -20,8 +20,8 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.model import TopicPartition
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE, SEGMENTS_AT_STOP_FILE

@@ -16,8 +16,8 @@ import json
 import logging
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import COMPACTION_OFFSETS_FILE
 

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import MoldauError, StartupError, StorageError
-from moldau.light_classes import NamedTuple
 from moldau.model import CLUSTER_METADATA_TOPIC, TopicPartition
 from moldau.storage.aborted_checkpoint import AbortedBySegment, read_aborted
 from moldau.storage.checkpoint_files import CheckpointedOffsets, read_checkpoints

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.model import TopicPartition
 from moldau.storage.files import NO_ROOM
 from moldau.storage.log import Log

@@ -16,9 +16,8 @@ import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.write_back import STEP_BYTES, write_back
 
 Buffer = bytes | bytearray | memoryview

@@ -22,10 +22,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvariantViolation, OffsetOutOfRangeError, StorageError
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_TIMESTAMP, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import (
     CONTROL_FLAG,

@@ -18,12 +18,11 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from moldau.clock import Clock
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
-from moldau.light_classes import NamedTuple
 from moldau.metrics.history import History
 from moldau.metrics.storage_figures import StorageFigures
 from moldau.storage.files import SCARCITY, FailedSyncError, Files

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
-from moldau.light_classes import NamedTuple
 from moldau.storage.leader_epoch_file import LeaderEpochs, write_epochs
 from moldau.storage.local_log import LocalLog
 from moldau.storage.log_directory import LogDirectory

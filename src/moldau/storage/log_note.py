@@ -10,10 +10,9 @@ A codec, and `drop_note`. The others block: run them in a worker.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from moldau.light_classes import dataclass
 from moldau.storage.files import Files
 from moldau.storage.log_directory import LogDirectory
 

@@ -16,11 +16,11 @@ to say.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from moldau.errors import DamagedFileError
-from moldau.light_classes import dataclass
 from moldau.model import BrokerId, format_uuid, parse_uuid
 from moldau.storage.files import Files
 

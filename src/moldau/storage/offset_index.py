@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import CURRENT_MAGIC, BatchHeader
 from moldau.storage.entry_file import EntryFile
 from moldau.storage.files import Files

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import BatchHeader
 from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.storage.rules.producer_sequences import (

@@ -15,10 +15,10 @@ from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import DamagedFileError
-from moldau.light_classes import NamedTuple
 from moldau.model import Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader
 from moldau.storage.aborted_checkpoint import AbortedBySegment

@@ -20,10 +20,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moldau.errors import MoldauError
-from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
 from moldau.storage.batch_scan import is_unfinished_write, walk_batches, walk_valid_batches
 from moldau.storage.files import Buffer, FailedSyncError, File

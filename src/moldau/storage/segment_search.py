@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
 from moldau.records.batch_reader import payload_of
 from moldau.records.codec import decode_columns, find_first_at_or_after

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import DamagedFileError
-from moldau.light_classes import dataclass
 from moldau.model import Offset, TopicId, TopicPartition
 from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.files import Files

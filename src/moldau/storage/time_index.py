@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.entry_file import EntryFile
 from moldau.storage.files import Files
 

@@ -18,8 +18,8 @@ import contextlib
 import zlib
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.files import File, Files
 
 ENTRY_BYTES = 34

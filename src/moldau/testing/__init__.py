@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as `typing` has it, without the import
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from moldau.testing.manual_clock import ManualClock
     from moldau.testing.memory_files import MemoryFiles
@@ -12,20 +14,28 @@ if TYPE_CHECKING:
     from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
     from moldau.testing.simulated_cluster import SimulatedCluster
 else:
-    from moldau.lazy_names import load_on_demand
+    _HOMES = {
+        "ManualClock": "moldau.testing.manual_clock",
+        "MemoryFiles": "moldau.testing.memory_files",
+        "MemoryNetwork": "moldau.testing.memory_network",
+        "RunningBroker": "moldau.testing.running_broker",
+        "RunningCluster": "moldau.testing.running_cluster",
+        "SecuredBroker": "moldau.testing.running_secured_broker",
+        "SimulatedCluster": "moldau.testing.simulated_cluster",
+        "broker": "moldau.testing.running_broker",
+        "cluster": "moldau.testing.running_cluster",
+        "secured_broker": "moldau.testing.running_secured_broker",
+    }
 
-    __getattr__, __dir__ = load_on_demand(
-        __name__,
-        {
-            "manual_clock": "ManualClock",
-            "memory_files": "MemoryFiles",
-            "memory_network": "MemoryNetwork",
-            "running_broker": "RunningBroker broker",
-            "running_cluster": "RunningCluster cluster",
-            "running_secured_broker": "SecuredBroker secured_broker",
-            "simulated_cluster": "SimulatedCluster",
-        },
-    )
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *_HOMES})
+
 
 __all__ = (
     "ManualClock",

@@ -9,9 +9,7 @@ loads no schema. Values: nothing here decides.
 from __future__ import annotations
 
 import re
-from typing import Final
-
-from moldau.light_classes import NamedTuple
+from typing import Final, NamedTuple
 
 
 class VersionRange(NamedTuple):

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.wire.primitives import encode_compact_count, encode_compact_string, encode_varint
 
 _INT32: Final = struct.Struct(">i")

@@ -16,11 +16,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
-from moldau.light_classes import NamedTuple
 from moldau.wire import quick_frames
 from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader

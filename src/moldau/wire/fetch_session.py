@@ -8,10 +8,9 @@ request starts over. `moldau.broker.fetch_sessions` is the other side.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from moldau.light_classes import NamedTuple
 from moldau.wire.fetch_frame import FetchPartition, FetchTopic, ForgottenTopic
 
 NO_SESSION: Final = 0

@@ -19,10 +19,9 @@ import struct
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
-from moldau.light_classes import NamedTuple
 from moldau.wire.layout import FIXED_BYTES, FieldLayout, layout_of
 from moldau.wire.primitives import encode_varint, read_varint
 

@@ -12,10 +12,9 @@ request, before anything else is known about it. A rule: bytes in, values out.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
-from moldau.light_classes import NamedTuple
 from moldau.wire import quick_frames
 from moldau.wire.apis import API_VERSIONS, FIRST_FLEXIBLE, NEVER
 from moldau.wire.primitives import skip_tagged_fields

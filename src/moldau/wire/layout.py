@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
-
-from moldau.light_classes import NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity

@@ -10,11 +10,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError
-from moldau.light_classes import NamedTuple
 
 READ_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError)
 

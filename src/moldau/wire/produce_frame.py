@@ -14,11 +14,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
-from moldau.light_classes import NamedTuple
 from moldau.wire import quick_frames
 from moldau.wire.apis import PRODUCE
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader

@@ -11,6 +11,7 @@ rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,7 +20,6 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from moldau.errors import ShapeError
-from moldau.light_classes import dataclass
 from moldau.wire.layout import FieldLayout, layout_of
 
 if TYPE_CHECKING:

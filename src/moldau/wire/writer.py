@@ -13,9 +13,8 @@ from collections.abc import Callable
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.wire.layout import FieldLayout, layout_of
 from moldau.wire.primitives import (
     encode_compact_count,

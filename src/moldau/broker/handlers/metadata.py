@@ -27,7 +27,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
@@ -40,7 +40,6 @@ from moldau.broker.topic_metadata import bare_topic_values, reachable_endpoints
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import ErrorCode, InvalidTopicError, KafkaError, TopicExistsError
-from moldau.light_classes import NamedTuple
 from moldau.model import INTERNAL_TOPICS, AclOperation, AclResourceType, find_topic_name_fault
 from moldau.wire.apis import METADATA
 from moldau.wire.shape import EncodedArray

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.errors import ErrorCode, KafkaError
-from moldau.light_classes import NamedTuple
 from moldau.records.compression import Codec, decompress
 from moldau.workers import Workers
 

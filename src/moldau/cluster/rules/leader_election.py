@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_BROKER, BrokerId, LeaderEpoch
 
 

@@ -8,13 +8,12 @@ without locks. A rule: values in, values out. Where images come from: `metadata_
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import (
     NO_ACLS,
     NO_BROKER,

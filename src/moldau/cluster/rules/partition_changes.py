@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_BROKER, TopicPartition
 
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 
 

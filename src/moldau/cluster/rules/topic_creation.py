@@ -9,7 +9,8 @@ apart later, by the write itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.reassignment import target_replicas
@@ -24,7 +25,6 @@ from moldau.errors import (
     PolicyViolationError,
     TopicExistsError,
 )
-from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import INTERNAL_TOPICS, BrokerId, find_colliding_name, find_topic_name_fault
 
 USE_DEFAULT = -1

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import NamedTuple
 
 from moldau.cluster.rules.eligible_leaders import last_known_replicas, led_by
 from moldau.cluster.rules.leader_election import elect
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 
 

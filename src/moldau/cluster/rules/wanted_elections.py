@@ -7,6 +7,7 @@ replicas how far their logs go, and writing what was decided, is the work of `cl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from moldau.cluster.rules.leader_election import PlannedState, decide_state
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
@@ -25,7 +26,6 @@ from moldau.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicPartition
 
 Decide = Callable[[TopicState, int, PartitionState], PartitionState]

@@ -8,7 +8,7 @@ connection of a client is closed for it.
 
 from __future__ import annotations
 
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
 
 
 class Usage(NamedTuple):

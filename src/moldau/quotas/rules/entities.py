@@ -10,10 +10,9 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from moldau.errors import InvalidRequestError, UnsupportedVersionError
-from moldau.light_classes import NamedTuple
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

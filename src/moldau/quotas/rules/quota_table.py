@@ -12,7 +12,8 @@ that it holds for, not one that they share. A rule: values in, values out.
 
 from __future__ import annotations
 
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
+
 from moldau.quotas.rules.entities import DEFAULT, QuotaEntity, QuotaKind, Quotas
 
 

@@ -13,7 +13,7 @@ itself counts changes of topics in this way (KIP-599). A rule: values in, values
 
 from __future__ import annotations
 
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
 
 
 class Bucket(NamedTuple):

@@ -9,7 +9,8 @@ Times are monotonic seconds. A rule: values in, values out.
 
 from __future__ import annotations
 
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple
+
 from moldau.model import Offset
 
 UNKNOWN_OFFSET = Offset(-1)

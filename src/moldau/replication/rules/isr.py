@@ -13,8 +13,8 @@ A rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
-from moldau.light_classes import dataclass
 from moldau.model import BrokerId
 from moldau.replication.rules.follower_progress import FollowerProgress, is_caught_up
 

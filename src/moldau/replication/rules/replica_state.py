@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import NamedTuple
 
 from moldau.cluster.rules.eligible_leaders import effective_min_in_sync
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
@@ -28,7 +29,6 @@ from moldau.errors import (
     NotLeaderError,
     UnknownLeaderEpochError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_BROKER, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
 from moldau.replication.rules.follower_progress import FollowerFetch

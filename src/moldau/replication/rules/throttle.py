@@ -8,9 +8,8 @@ batch is never cut. A rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from moldau.light_classes import dataclass
 from moldau.model import BrokerId
 
 _BURST_SECONDS = 1.0

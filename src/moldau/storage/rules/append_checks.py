@@ -21,6 +21,8 @@ A rule: bytes and `now_ms` in, a header or an error out.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from moldau.errors import (
     BatchTooLargeError,
@@ -31,7 +33,6 @@ from moldau.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
-from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,

@@ -8,8 +8,8 @@ and what is written to the branch goes into a new segment, so that no shared one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.rules.epoch_cache import EpochCache
 
 

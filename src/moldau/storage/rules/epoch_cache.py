@@ -9,9 +9,9 @@ is something to write. A rule: values in, values out.
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
-from moldau.light_classes import NamedTuple
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.model import TopicPartition
 
 LOG_SUFFIX = ".log"

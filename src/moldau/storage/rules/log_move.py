@@ -20,9 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import TypeVar
-
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple, TypeVar
 
 Place = TypeVar("Place")
 

@@ -20,7 +20,7 @@ an append that fails leaves the one that was there. A rule: values in, values ou
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.errors import (
     InvalidProducerEpochError,
@@ -28,7 +28,6 @@ from moldau.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 from moldau.records.control_records import EndTransactionMarker

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from moldau.light_classes import NamedTuple
 from moldau.storage.rules.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,

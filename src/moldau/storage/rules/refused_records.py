@@ -12,10 +12,9 @@ what cannot be read any further ends the list. A rule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.errors import InvalidRecordError, RecordErrors
-from moldau.light_classes import NamedTuple
 from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import BatchHeader, Buffer
 from moldau.records.codec import decode_columns

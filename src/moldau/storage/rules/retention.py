@@ -11,10 +11,9 @@ the broker's log, with the values that decided. A rule: values in, a plan out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, runtime_checkable
-
-from moldau.light_classes import NamedTuple, dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
 
 UNLIMITED = -1
 """`retention.ms` and `retention.bytes`: keep everything."""

@@ -8,9 +8,7 @@ clock decide. A rule: values in, a decision out; it is on the path of every appe
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from moldau.light_classes import NamedTuple
+from typing import NamedTuple, Protocol
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 """Index entries keep offsets relative to the segment's first in 31 bits."""

@@ -13,10 +13,9 @@ Soft state of a leader: it is in no log and no snapshot. A rule: values in, valu
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.errors import InvalidTxnStateError, OutOfOrderSequenceError
-from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import BatchHeader
 from moldau.storage.rules.producer_sequences import ProducerEntry
 

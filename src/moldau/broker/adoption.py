@@ -37,7 +37,7 @@ from moldau.model import (
 from moldau.storage.log import Log
 from moldau.storage.rules.file_names import partition_folder_name
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _MOST_NAMES = 10
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from moldau.security.sasl_server import CheckToken, SaslMechanisms, StoredLogins
     from moldau.security.watched_context import WatchedContext
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.security")
 
 LOOK_SECONDS: Final = 5.0
 """How often files with certificates are looked at."""

@@ -17,7 +17,7 @@ from moldau.metrics.broker_figures import BrokerFigures
 from moldau.security.rules.certificate_dates import is_to_be_told, remaining
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.security")
 
 _SECONDS_BETWEEN_LOOKS: Final = 60.0
 

@@ -40,7 +40,7 @@ from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import read_response_header, request_prefix
 from moldau.wire.produce_client import encode_produce_request, parse_produce_response
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _ENABLED: Final = "errors.deadletterqueue.group.enable"
 _ALL_IN_SYNC: Final = -1

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from moldau.broker.sasl_session import SaslSession
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.requests")
 
 _SENT_AND_GONE: Final = frozenset(api.key for api in (PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
 """What clients send without waiting for an answer before they close (NET-4). Thousands of other

@@ -40,7 +40,7 @@ from typing import Any, Final
 from moldau.clock import Clock
 from moldau.tasks import TaskSupervisor, was_discarded
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 MOST_FAILURES: Final = 6

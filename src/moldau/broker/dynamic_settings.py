@@ -17,7 +17,7 @@ from moldau.errors import KafkaError
 from moldau.model import BrokerId
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _Settings = Mapping[str, str]
 

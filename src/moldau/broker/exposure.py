@@ -14,7 +14,7 @@ from moldau.config.declarations.metrics import split_address
 from moldau.config.listeners import Listener, is_loopback
 from moldau.errors import StartupError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.security")
 
 _PROTECTING = (
     "ssl.client.auth",

@@ -29,7 +29,7 @@ WAIT_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 5.0
 """A topic that could not be made is not tried again before, however many members report."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 
 class MakesTopics(Protocol):

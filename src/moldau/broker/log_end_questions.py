@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v9 import ListOffsetsResponse
     from kio.static.protocol import Payload
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 VERSION: Final = 9
 ANY_REPLICA: Final = -2

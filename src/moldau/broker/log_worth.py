@@ -31,7 +31,7 @@ from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 
 class LogWorth:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from moldau.transactions.shard import MarkerOrder
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 VERSION: Final = 2
 PAUSE_SECONDS: Final = 0.1

@@ -58,7 +58,7 @@ from moldau.storage.files import Files
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _RETRY_SECONDS = 0.5
 _FOREIGN_SECONDS = 5.0

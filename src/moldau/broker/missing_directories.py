@@ -42,7 +42,7 @@ from moldau.model import BrokerId, TopicPartition
 from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.log_store import LogStore
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _MOST_NAMES = 5
 _UNKNOWN = "unknown"

@@ -10,7 +10,7 @@ from typing import Final
 from moldau.clock import Clock
 from moldau.security.audit import AuditLog
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.requests")
 
 _SECONDS_BETWEEN_WARNINGS: Final = 5.0
 

@@ -31,7 +31,7 @@ from moldau.processes import stop_signals
 from moldau.storage.files import RealFiles
 from moldau.workers import ThreadWorkers, Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _UNPACKING_THREADS = 4
 """Apart from `background.threads`: a flush does not wait for a batch that is slow to unpack."""

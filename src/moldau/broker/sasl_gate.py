@@ -16,7 +16,7 @@ from moldau.net.port import Connection
 from moldau.security.rules.sasl_states import FrameVerdict
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.security")
 
 _API_KEY: Final = struct.Struct(">h")
 

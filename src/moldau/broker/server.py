@@ -64,7 +64,7 @@ from moldau.tasks import TaskSupervisor, was_discarded
 if TYPE_CHECKING:
     from moldau.cluster.delegation_tokens import DelegationTokens
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _Exit: TypeAlias = Callable[
     [type[BaseException] | None, BaseException | None, TracebackType | None], Awaitable[None]

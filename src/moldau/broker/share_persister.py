@@ -50,7 +50,7 @@ from moldau.shares.share_coordinator import ShareCoordinator
 if TYPE_CHECKING:
     from moldau.wire.apis import Api
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 1.0

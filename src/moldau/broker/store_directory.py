@@ -29,7 +29,7 @@ from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.file_names import STORE_DIRECTORY_FILE
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker")
 
 _VERSION = 1
 _WHAT_IS_THERE = "its topics, their settings and its users"

@@ -19,7 +19,7 @@ from moldau.workers import Workers
 if TYPE_CHECKING:
     from moldau.security.password_encoder import DecodedPassword, PasswordEncoder
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.security")
 
 _JAAS = "sasl.jaas.config"
 _MOST_KNOWN: Final = 10_000

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnResponse
     from kio.static.protocol import Payload
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _VERIFYING_VERSION: Final = 4
 _ADDING_VERSION: Final = 5

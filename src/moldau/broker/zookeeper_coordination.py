@@ -17,7 +17,7 @@ from moldau.workers import Workers
 if TYPE_CHECKING:
     from moldau.coordination.zookeeper_settings import ZookeeperSettings
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination.zookeeper")
 
 _SILENT_SECONDS: Final = 2.0
 """How long ZooKeeper may take to answer before the wait is mentioned."""

@@ -223,7 +223,7 @@ def log_line(text: str, level: str) -> str:
 # (`--log-level`, or `MOLDAU_LOG`) shows more. `--log-format json` (or `MOLDAU_LOG_FORMAT`) makes an
 # object of each line, with the date, for those who collect logs:
 #
-#     {"time": "2026-11-16T03:24:09.120Z", "level": "warning", "logger": "moldau.storage.log_store",
+#     {"time": "2026-11-16T03:24:09.120Z", "level": "warning", "logger": "moldau.storage",
 #      "message": "the log directory /data is offline: No space left"}
 #
 # A command that talks to brokers shows the warnings of its client in the same words as its

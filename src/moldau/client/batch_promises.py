@@ -19,7 +19,7 @@ from moldau.client.rules.producer_instructions import Delivered, Divided, NotDel
 from moldau.errors import InvalidRecordError, InvariantViolation, MoldauError
 from moldau.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.client")
 
 PromiseListener: TypeAlias = Callable[[], None]
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from moldau.net.secured import ClientSecurity
     from moldau.wire.shape import Values
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.client")
 
 Buffer = bytes | bytearray | memoryview
 

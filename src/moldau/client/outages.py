@@ -19,7 +19,7 @@ from moldau.errors import (
 )
 from moldau.model import TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.client.outages")
 
 QUIET_SECONDS = 1.5
 """A broker that takes longer than this to answer, beyond what it was asked to wait, is told of."""

@@ -17,7 +17,7 @@ from moldau.clock import Clock
 from moldau.records.codec import make_rows
 from moldau.records.record import Headers, RecordRow
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.client")
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
 """Any: `str.encode` takes texts and nothing else, and is what users give."""

@@ -30,7 +30,7 @@ from moldau.model import (
     ResourcePattern,
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 LITERAL_ACLS: Final = "/kafka-acl"
 PREFIXED_ACLS: Final = "/kafka-acl-extended/prefixed"

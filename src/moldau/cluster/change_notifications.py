@@ -28,7 +28,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import MalformedNodeError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from moldau.config.operations import ConfigAlteration
     from moldau.metrics.client_subscriptions import ClientSubscription
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 FOLDER: Final = "/config/client-metrics"
 MOST_SUBSCRIPTIONS: Final = 100

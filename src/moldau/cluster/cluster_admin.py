@@ -65,7 +65,7 @@ from moldau.errors import (
 from moldau.model import BrokerId, TopicId
 from moldau.quotas.rules.entities import QuotaEntity
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from moldau.errors import MalformedNodeError, UnknownTopicError
 from moldau.model import BrokerId
 from moldau.quotas.rules.entities import QuotaEntity
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 ChangeConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the configs that are set to those that shall be."""

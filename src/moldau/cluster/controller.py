@@ -46,7 +46,7 @@ from moldau.coordination.port import (
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
 from moldau.model import NO_BROKER, TopicId
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster.controller")
 
 RETRY_SECONDS = 0.5
 

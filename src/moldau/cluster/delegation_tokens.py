@@ -45,7 +45,7 @@ from moldau.security.rules.delegation_tokens import (
     token_password,
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 TOKENS: Final = "/delegation_token/tokens"
 _VERSION: Final = 3

@@ -28,7 +28,7 @@ from moldau.cluster.state_writer import StateWriter
 from moldau.errors import ElectionNotNeededError, KafkaError, RequestTimedOutError
 from moldau.model import TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster.controller")
 
 ATTEMPTS = 10
 """Losing a race this often in a row means that something else is wrong."""

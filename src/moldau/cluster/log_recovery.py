@@ -26,7 +26,7 @@ from moldau.cluster.rules.unclean_recovery import (
 from moldau.cluster.state_writer import StateWriter
 from moldau.model import BrokerId, TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster.controller")
 
 Questions = Mapping[BrokerId, Collection[TopicPartition]]
 Answers = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]

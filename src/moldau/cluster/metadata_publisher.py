@@ -44,7 +44,7 @@ from moldau.model import BrokerId, LeaderEpoch, ResourcePattern, TopicPartition
 from moldau.quotas.rules.entities import QuotaEntity
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -40,7 +40,7 @@ from moldau.model import (
 )
 from moldau.quotas.rules.entities import QuotaEntity
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 
 class TopicsRead(NamedTuple):

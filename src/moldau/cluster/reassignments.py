@@ -40,7 +40,7 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicPartition
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster.controller")
 
 ATTEMPTS = 10
 

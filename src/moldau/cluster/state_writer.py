@@ -36,7 +36,7 @@ from moldau.coordination.port import (
 from moldau.errors import InvariantViolation
 from moldau.model import NO_BROKER
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster.controller")
 
 MAX_WRITE_BYTES = 500_000
 """Of paths and data in one transaction; ZooKeeper refuses a request of more than 1 MB."""

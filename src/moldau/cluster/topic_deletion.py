@@ -41,7 +41,7 @@ from moldau.coordination.port import (
 )
 from moldau.model import TopicId
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster.controller")
 
 DELETIONS_PER_WRITE = 2000
 """A path has up to 300 bytes; ZooKeeper refuses a request of more than 1 MB."""

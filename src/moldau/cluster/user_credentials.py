@@ -30,7 +30,7 @@ from moldau.errors import MalformedNodeError, RequestTimedOutError
 if TYPE_CHECKING:
     from moldau.security.rules.scram import ScramCredential
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.cluster")
 
 _ATTEMPTS: Final = 10
 _MOST_REMEMBERED: Final = 10_000

@@ -14,7 +14,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS
 from moldau.errors import ConfigurationError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.config")
 
 
 class CurrentBrokerOptions:

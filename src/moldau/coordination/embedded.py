@@ -46,7 +46,7 @@ from moldau.workers import Workers
 
 __all__ = ("FILE_NAME", "MEMORY", "EmbeddedSession", "EmbeddedStore")
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination")
 
 FILE_NAME = "coordination.db"
 """Its name in the data folder."""

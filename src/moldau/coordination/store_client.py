@@ -11,7 +11,7 @@ from moldau.coordination.store_messages import ToClient, ToService
 from moldau.coordination.store_session import StoreGoneError
 from moldau.coordination.store_socket import StoreSocket
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination")
 
 
 class StoreSocketConnection:

@@ -47,7 +47,7 @@ from moldau.coordination.store_socket import UNREAD_BYTES, StoreSocket
 from moldau.coordination.watches import WatchKind
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination")
 
 _PAUSE_SECONDS = 1.0
 """After a client could not be accepted, mostly for want of descriptors: the kernel would tell of it

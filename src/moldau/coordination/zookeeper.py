@@ -49,7 +49,7 @@ from moldau.errors import StartupError
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination.zookeeper")
 
 _DELETED_AT_ONCE = 1_000  # nodes of a tree in one transaction
 _FAILED_READS = 2

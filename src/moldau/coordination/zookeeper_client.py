@@ -24,9 +24,9 @@ from kazoo.retry import KazooRetry
 from moldau.coordination.zookeeper_settings import SASL, ZookeeperSettings
 from moldau.errors import ConfigurationError, MissingExtraError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination.zookeeper")
 
-_kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_logger = logging.getLogger("moldau.coordination.zookeeper.kazoo")
 _kazoo_logger.setLevel(logging.ERROR)  # it warns at every attempt; the link says it once
 
 SUSPENDED: str = KazooState.SUSPENDED  # without a connection

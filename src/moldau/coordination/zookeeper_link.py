@@ -38,7 +38,7 @@ from moldau.coordination.zookeeper_errors import translate
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination.zookeeper")
 
 _MAX_IN_FLIGHT = 128
 """Each call puts a byte into a socket pair of kazoo's, which holds some 270 before it blocks."""

@@ -25,7 +25,7 @@ from moldau.coordination.zookeeper_client import Event, Stat, WatchedEvent
 from moldau.coordination.zookeeper_link import Link
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordination.zookeeper")
 
 _NO_EVENT = "NONE"  # kazoo's word for a watch that went with its connection
 

@@ -45,7 +45,7 @@ from moldau.shards.state_shard import Eventually, ShardLog, StateShard
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 
 class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.net")
 
 MAX_HEAD_BYTES: Final = 8192
 MAX_CONNECTIONS: Final = 64

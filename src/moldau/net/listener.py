@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=SocketConnection)
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.net")
 
 _ACCEPTS_PER_TURN = 128
 _PAUSE_AFTER_FAILURE_S = 1.0

@@ -33,7 +33,7 @@ from moldau.workers import Workers
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication")
 
 _LOOKED_AT_BYTES = 8 << 20
 

@@ -16,7 +16,7 @@ from moldau.replication.rules.replica_state import ReplicaState
 from moldau.replication.rules.truncation import decide_truncation, find_cut, find_last_epoch
 from moldau.storage.log import Log
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication.fetcher")
 
 
 class FollowPosition(NamedTuple):

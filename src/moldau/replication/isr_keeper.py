@@ -32,7 +32,7 @@ from moldau.replication.rules.isr_proposals import (
     takes_in_restarted,
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication")
 
 _PARTITIONS_PER_TURN = 250
 """Looked at before others have the loop: some two milliseconds."""

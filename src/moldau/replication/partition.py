@@ -38,7 +38,7 @@ from moldau.storage.rules.epoch_cache import EpochEnd
 from moldau.storage.rules.transaction_verification import NOT_REQUIRED
 from moldau.storage.segment_search import LogRead
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication")
 
 
 class PartitionObserver(Protocol):

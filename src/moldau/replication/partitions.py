@@ -45,7 +45,7 @@ from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication")
 
 _REPLICAS_PER_TURN = 50
 """Applied before somebody else may use the loop: each takes some ten microseconds, and one topic

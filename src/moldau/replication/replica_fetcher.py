@@ -39,7 +39,7 @@ from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.fetch_session import FetchSessionHandler, SessionKey, TopicKey
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication.fetcher")
 
 FIRST_BACKOFF_SECONDS: Final = 0.05
 """After a first failure: mostly the other side has yet to hear of an election."""

@@ -34,7 +34,7 @@ from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.branching import stable_end
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.replication")
 
 RETRY_SECONDS = 10.0
 

@@ -22,7 +22,7 @@ from urllib.parse import urlencode, urlsplit
 
 from moldau.errors import RegistryError, RegistryUnreachableError, UsageError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.schemas")
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPT: Final = f"{_CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json"

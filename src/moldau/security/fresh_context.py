@@ -12,7 +12,7 @@ from collections.abc import Callable
 from moldau.config.declarations.security import TlsOptions
 from moldau.errors import ConfigurationError, MissingExtraError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.security")
 
 
 class FreshContext:

@@ -19,7 +19,7 @@ from moldau.workers import Workers
 
 O = TypeVar("O", bound=TlsOptions)  # noqa: E741
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.security")
 
 _State = tuple[object, ...]
 

@@ -23,7 +23,7 @@ from moldau.replication.partition import Partition
 from moldau.shards.state_shard import StateShard
 from moldau.shards.state_topic import StateTopic
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0

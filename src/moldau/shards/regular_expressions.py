@@ -12,7 +12,7 @@ from typing import Any
 
 from moldau.errors import InvalidRegularExpressionError, RegularExpressionsNotSupportedError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _REMEMBERED = 64
 _MAX_CHARACTERS = 1_000

@@ -25,7 +25,7 @@ from moldau.replication.partition import Partition
 from moldau.storage.files import FileSlice
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _ROW_OVERHEAD_BYTES = 40
 """The most that a record needs in a batch beside its key and value."""

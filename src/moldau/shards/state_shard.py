@@ -29,7 +29,7 @@ from moldau.records.control_records import EndTransactionMarker
 from moldau.shards.commit_queue import CommitQueue
 from moldau.shards.state_log import AppendTransaction
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 T = TypeVar("T")
 Eventually: TypeAlias = T | Awaitable[T]

@@ -28,7 +28,7 @@ from moldau.model import (
 )
 from moldau.shards.placement import partition_for
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _IN_A_CLUSTER: Final = 3
 

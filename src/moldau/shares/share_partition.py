@@ -49,7 +49,7 @@ from moldau.shares.share_settings import ShareSettings
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.files import FileSlice
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _MOST_READS: Final = 32
 """Of one fetch of one partition: released records may lie far from each other."""

@@ -21,7 +21,7 @@ from moldau.shares.rules.state_events import DeleteState, SnapshotState, StateAn
 from moldau.shares.rules.state_machine import HasPartition, ShareStates
 from moldau.shares.rules.state_records import ShareStateRecord
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _SNAPSHOTS_AT_ONCE = 200
 _DELETED_AT_ONCE = 1_000

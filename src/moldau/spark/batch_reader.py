@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from moldau.spark.topic_view import TopicView
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 

@@ -33,7 +33,7 @@ from moldau.storage.rules.file_names import (
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from moldau.spark.options import SourceOptions
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 ROWS_AT_LEAST: Final = 2_000
 """In every Arrow batch but the last of a task, unless the records are very large."""

@@ -33,7 +33,7 @@ from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, parse_offsets, parse
 from moldau.spark.rules.table_properties import without_table_properties
 from moldau.spark.rules.trigger_limits import TriggerLimits
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 KAFKA_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"

@@ -15,7 +15,7 @@ from moldau.errors import MoldauError
 from moldau.model import TopicPartition
 from moldau.spark.rules.offset_maps import Offsets, without_topics
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 REPEAT_SECONDS: Final = 10.0
 

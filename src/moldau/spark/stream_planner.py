@@ -34,7 +34,7 @@ from moldau.spark.topic_view import TopicView
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 _REWIND_ATTEMPTS: Final = 3
 _REWIND_SECONDS: Final = 0.3

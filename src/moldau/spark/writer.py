@@ -41,7 +41,7 @@ except ImportError:  # Spark 4.0: any writer that is an Arrow writer as well is 
         """What Spark 4.1 calls by this name."""
 
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark")
 
 
 @dataclass(frozen=True, slots=True)

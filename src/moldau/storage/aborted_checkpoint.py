@@ -21,7 +21,7 @@ from moldau.storage.rules.checkpoint_format import decode_lines, encode_lines
 from moldau.storage.rules.file_names import ABORTED_TRANSACTIONS_FILE
 from moldau.storage.transaction_index import AbortedDigest
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 AbortedBySegment: TypeAlias = Mapping[int, AbortedDigest]
 """Of a log: by the base offset of each segment that has aborted transactions."""

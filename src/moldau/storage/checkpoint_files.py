@@ -27,7 +27,7 @@ from moldau.storage.rules.file_names import (
     RECOVERY_POINTS_FILE,
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 _MAX_OFFSET = (1 << 63) - 1
 

@@ -26,7 +26,7 @@ from moldau.model import TopicPartition
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE, SEGMENTS_AT_STOP_FILE
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 _VERSION = 1
 

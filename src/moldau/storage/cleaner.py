@@ -36,7 +36,7 @@ from moldau.storage.rules.cleaning_plan import (
 from moldau.storage.segment import Segment
 from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.cleaner")
 
 _NEVER_MS = 365 * 24 * 3600 * 1000
 """A `max.compaction.lag.ms` of a year or more needs no look at the age of segments."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import COMPACTION_OFFSETS_FILE
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.cleaner")
 
 _VERSION = 1
 

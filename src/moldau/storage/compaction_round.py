@@ -56,7 +56,7 @@ from moldau.storage.write_back import STEP_BYTES
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.cleaner")
 
 _SECRET_BYTES = 16
 _AGAIN_SECONDS = 1.0

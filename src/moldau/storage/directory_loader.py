@@ -39,7 +39,7 @@ from moldau.storage.rules.file_names import (
 from moldau.storage.rules.missed_logs import find_missed
 from moldau.storage.set_aside import AsideLog, find_aside
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 
 class FolderTerms(NamedTuple):

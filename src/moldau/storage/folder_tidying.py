@@ -19,7 +19,7 @@ from moldau.storage.files import Files
 from moldau.storage.rules.file_names import LOG_SUFFIX, SWAP_SUFFIX, segment_file_name
 from moldau.storage.rules.recovery_plan import FolderPlan, find_swap_segments, plan_folder
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 
 def tidy_folder(files: Files, folder: Path, names: Sequence[str]) -> FolderPlan:

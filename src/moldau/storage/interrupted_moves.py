@@ -27,7 +27,7 @@ from moldau.storage.log_moves import LogMoves
 from moldau.storage.log_note import drop_note
 from moldau.storage.rules.log_move import Departure, find_replaced, judge_departure
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 
 class InterruptedMoves:

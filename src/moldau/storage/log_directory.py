@@ -32,7 +32,7 @@ from moldau.storage.rules.retention import RetentionPolicy
 from moldau.storage.segment_retention import kafka_policies
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 RetentionPolicies: TypeAlias = Callable[[TopicOptions], Iterable[RetentionPolicy]]
 """Why segments of a topic with these options may be deleted."""

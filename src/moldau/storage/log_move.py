@@ -37,7 +37,7 @@ from moldau.storage.rules.log_move import CopyNote, Reach, find_new_start, may_r
 from moldau.storage.segment_search import LogRead
 from moldau.tasks import finish_first
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from moldau.storage.log_move import LogMove, remove_folder
 from moldau.storage.rules.file_names import future_folder_name
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 
 class LogMoves:

@@ -17,7 +17,7 @@ from pathlib import Path
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import LOG_START_OFFSET_FILE
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 _VERSION = 1
 

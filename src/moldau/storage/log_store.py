@@ -69,7 +69,7 @@ from moldau.storage.segment_retention import kafka_policies
 from moldau.storage.set_aside import AsideLogs, put_away
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 _CLOSED_AT_ONCE = 64
 _WRONG_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT})

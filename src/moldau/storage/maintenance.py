@@ -30,7 +30,7 @@ from moldau.workers import Workers
 if TYPE_CHECKING:
     from moldau.storage.cleaner import Cleaner
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 _LOGS_PER_TURN = 50
 """How many logs are looked at before the event loop may serve somebody else."""

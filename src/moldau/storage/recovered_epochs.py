@@ -21,7 +21,7 @@ from moldau.storage.leader_epoch_file import read_epochs
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.segment import Segment
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 
 class RecoveredEpochs:

@@ -54,7 +54,7 @@ from moldau.storage.segment_split import require_describable, split_segment
 from moldau.storage.snapshot_files import SnapshotFiles
 from moldau.storage.transaction_index import EMPTY_DIGEST
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 
 class LoadTerms(NamedTuple):

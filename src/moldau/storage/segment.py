@@ -41,7 +41,7 @@ from moldau.storage.shared_files import copy_shared, unshare
 from moldau.storage.time_index import IndexedTime, TimeIndex
 from moldau.storage.transaction_index import TransactionIndex
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 UNKNOWN = -1
 _REWRITE_BYTES = 1024 * 1024

@@ -21,7 +21,7 @@ from moldau.storage.rules.retention import (
 )
 from moldau.storage.segment import Segment
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 MOST_AT_ONCE = 50
 """Each deletion renames a few files on the event loop; after so many, others have their turn."""

@@ -23,7 +23,7 @@ from moldau.storage.rules.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
 from moldau.storage.segment import Segment, SegmentTooLargeError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage.recovery")
 
 MAX_SEGMENT_BYTES = 0x7FFFFFFF
 _COPIED_BYTES = 1024 * 1024

@@ -36,7 +36,7 @@ from moldau.storage.rules.file_names import (
     stray_folder_name,
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from moldau.transactions.rules.transactions import Transactions
     from moldau.transactions.shard import MarkerOrder, TransactionShard
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from moldau.transactions.rules.transactions import Transactions
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.coordinators")
 
 _PAUSE_SECONDS = 1.0
 """Before an end that could not be logged is logged again."""

@@ -126,9 +126,11 @@ def test_a_connection_that_is_closed_for_an_api_or_version_leaves_one_line_at_v(
         assert client.reasons == [f"API {api_key} v{version} is not served"]
         await supervisor.close()
 
-    with caplog.at_level(logging.INFO, "moldau.broker.dispatch"):
+    with caplog.at_level(logging.INFO, "moldau.broker.requests"):
         with_broker(story)
-    assert [record.message for record in caplog.records if "dispatch" in record.name] == [
+    assert [
+        record.message for record in caplog.records if record.name == "moldau.broker.requests"
+    ] == [
         f"closing connection {CONNECTION.id} of {CONNECTION.peer_host} (client id 'old-client'): "
         f"API {api_key} v{version} is not served"
     ]

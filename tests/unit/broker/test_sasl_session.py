@@ -272,7 +272,7 @@ def test_a_request_before_the_login_leaves_one_line_at_v(caplog: pytest.LogCaptu
         gate.on_frame(memoryview(METADATA.to_bytes(2, "big") + bytes(8)))
         assert login.connection.close_reason == "API 3 before, or without, a login"
 
-    with caplog.at_level(logging.INFO, "moldau.broker.sasl_gate"):
+    with caplog.at_level(logging.INFO, "moldau.broker.security"):
         asyncio.run(story())
     assert caplog.messages == [
         "closing connection a:1-b:2-3 of 10.0.0.1: API 3 before, or without, a login"

@@ -69,7 +69,7 @@ def started_once_it_is_missed(taken: socket.socket) -> Iterator[None]:
             Thread(target=server.serve_forever, daemon=True).start()
             servers.append(server)
 
-    logger, starter = logging.getLogger("moldau.schemas.http"), Starter()
+    logger, starter = logging.getLogger("moldau.schemas"), Starter()
     logger.addHandler(starter)
     try:
         yield

@@ -38,7 +38,7 @@ API = serves(
     droppable=("throttle_time", "error_message"),
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.requests")
 
 _GROUP = 0
 _SHARE = 2

@@ -61,7 +61,7 @@ API = serves(
     ),
 )
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.requests")
 
 _FIRST_BY_ID = 12
 

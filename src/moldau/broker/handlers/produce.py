@@ -69,7 +69,7 @@ from moldau.wire.produce_frame import (
 
 API = serves(PRODUCE, by_hand=True)
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.broker.requests")
 
 _FIRST_WITH_ZSTD = 7
 _LEGAL_ACKS = (-1, 0, 1)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from moldau.broker.monitoring.probes import StoreProbe
     from moldau.groups.rules.outcome import LogMessage
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.metrics")
 
 _PAUSE_SECONDS = 60.0
 

@@ -15,7 +15,7 @@ from moldau.metrics.history import History, decode_events, encode_events
 from moldau.storage.files import Files
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.metrics")
 
 FILE_NAME: Final = "history.json"
 INTERVAL_SECONDS: Final = 60.0

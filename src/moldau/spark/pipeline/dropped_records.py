@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("moldau.spark.pipeline")
 
 _LATE = "the record came after the watermark had closed its window"
 _TIMELESS = "the record has no time, so that it belongs to no window"

@@ -12,9 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import moldau
 from moldau.clock import SystemClock
-from moldau.diagnosis.cluster_look import ClusterLook, find_all
-from moldau.diagnosis.rules.findings import Severity
-from moldau.diagnosis.rules.survey import ClusterSurvey
+from moldau.ops.cluster_survey import SurveyReader, find_all
+from moldau.ops.rules.checks import ClusterSurvey, Severity
 from moldau.testing import broker as start_broker
 from moldau.testing.free_ports import take_port
 from moldau.testing.running_broker import RunningBroker
@@ -198,7 +197,7 @@ class _StopsTheBroker(SystemClock):
 def test_a_broker_that_ends_under_the_doctors_eyes_is_not_well() -> None:
     async def look(bootstrap: str, stop: Callable[[], object]) -> ClusterSurvey:
         async with moldau.AsyncAdmin(bootstrap) as admin:
-            return await ClusterLook(admin, clock=_StopsTheBroker(stop)).take()
+            return await SurveyReader(admin, clock=_StopsTheBroker(stop)).take()
 
     with ExitStack() as stack:
         running = stack.enter_context(start_broker(SETTINGS))

@@ -17,15 +17,15 @@ from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import with_admin
 from moldau.clock import SystemClock
-from moldau.diagnosis.cluster_look import ClusterLook, find_what_is_wrong
 from moldau.model import NO_BROKER
+from moldau.ops.cluster_survey import SurveyReader, find_what_is_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from moldau.client.admin import AsyncAdmin
     from moldau.client.rules.cluster_metadata import TopicMetadata
-    from moldau.diagnosis.rules.survey import ClusterSurvey
+    from moldau.ops.rules.checks import ClusterSurvey
 
 
 def info(
@@ -102,7 +102,7 @@ def health(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
 
 
 async def _look(admin: AsyncAdmin) -> ClusterSurvey:
-    return await ClusterLook(admin, clock=SystemClock()).take_vital_signs()
+    return await SurveyReader(admin, clock=SystemClock()).take_vital_signs()
 
 
 def start(

@@ -14,14 +14,13 @@ from moldau.cli.pipeline import load_with_security
 from moldau.cli.pipeline_display import format_set_aside
 from moldau.client.admin import AsyncAdmin
 from moldau.console.settings import MetricsPages, PipelineQueryView, PipelineStatuses, PipelineView
-from moldau.diagnosis.http_get import http_get
-from moldau.diagnosis.metrics_ports import find_ports
 from moldau.errors import MoldauError
+from moldau.ops.metrics_ports import find_ports, http_get
 from moldau.spark.pipeline.status import PipelineStatus, read_status
 
 # What the metrics ports of brokers say, for the console's charts.
 #
-# The console does not know of diagnosis, which knows where metrics ports are; this introduces them.
+# `ops` knows where metrics ports are.
 
 
 _LOOK_AGAIN_SECONDS = 60.0

@@ -12,8 +12,7 @@ from moldau.cli.output import note, print_document
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
-    from moldau.diagnosis.rules.findings import Finding
-    from moldau.diagnosis.rules.survey import ClusterSurvey
+    from moldau.ops.rules.checks import ClusterSurvey, Finding
 
 _COLORS = {"critical": "red", "warning": "yellow", "info": "blue"}
 
@@ -46,8 +45,8 @@ def doctor(
     moldau doctor --bootstrap kafka:9092 --json
     """
     from moldau.cli.session import with_admin
-    from moldau.diagnosis.cluster_look import find_all
-    from moldau.diagnosis.rules.findings import Severity
+    from moldau.ops.cluster_survey import find_all
+    from moldau.ops.rules.checks import Severity
 
     if not as_json:
         note(f"looking at the cluster of {bootstrap} …")
@@ -71,9 +70,9 @@ def doctor(
 
 async def _look(admin: AsyncAdmin, urls: Sequence[str], seconds: float) -> ClusterSurvey:
     from moldau.clock import SystemClock
-    from moldau.diagnosis.cluster_look import ClusterLook
+    from moldau.ops.cluster_survey import SurveyReader
 
-    look = ClusterLook(admin, clock=SystemClock(), metrics_urls=urls, group_seconds=seconds)
+    look = SurveyReader(admin, clock=SystemClock(), metrics_urls=urls, group_seconds=seconds)
     return await look.take()
 
 
@@ -88,7 +87,7 @@ def print_findings(findings: Sequence[Finding], unchecked: Sequence[str]) -> Non
 
 
 def count_of(survey: ClusterSurvey) -> str:
-    from moldau.console.rules.wording import plural
+    from moldau.ops.formatting import plural
 
     partitions = sum(len(topic.partitions) for topic in survey.topics.values())
     counted = ((len(survey.brokers), "broker"), (len(survey.topics), "topic"))
@@ -97,7 +96,7 @@ def count_of(survey: ClusterSurvey) -> str:
 
 def _print(findings: Sequence[Finding], survey: ClusterSurvey) -> None:
     print_findings(findings, survey.unchecked)
-    from moldau.console.rules.wording import plural
+    from moldau.ops.formatting import plural
 
     seen = f"{count_of(survey)}, {plural(len(survey.groups), 'group')}"
     found = plural(len(findings), "finding")

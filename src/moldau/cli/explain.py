@@ -14,16 +14,14 @@ from moldau.cli.session import command_settings
 from moldau.client.admin import AsyncAdmin
 from moldau.client.cluster_client import ClusterClient
 from moldau.clock import SystemClock
-from moldau.diagnosis.fact_finding import FactFinding
-from moldau.diagnosis.metrics_ports import MetricsPorts, find_ports
-from moldau.diagnosis.rules.group_story import explain_group
-from moldau.diagnosis.rules.partition_story import explain_partition
-from moldau.diagnosis.rules.record_story import explain_record
-from moldau.diagnosis.rules.topic_story import explain_topic
 from moldau.model import TopicPartition
+from moldau.ops.explanations import FactReader
+from moldau.ops.metrics_ports import MetricsPorts, find_ports
+from moldau.ops.rules.explanations import explain_group, explain_topic
+from moldau.ops.rules.partition_explanations import explain_partition, explain_record
 
 if TYPE_CHECKING:
-    from moldau.diagnosis.rules.explanation import Explanation
+    from moldau.ops.rules.explanations import Explanation
 
 
 T = TypeVar("T")
@@ -40,7 +38,7 @@ Metrics = Annotated[
 
 
 def find_facts(
-    bootstrap: str, urls: Sequence[str] | None, ask: Callable[[FactFinding], Awaitable[T]]
+    bootstrap: str, urls: Sequence[str] | None, ask: Callable[[FactReader], Awaitable[T]]
 ) -> T:
     """Ask a cluster, with the metrics ports that are given or that it names."""
     import asyncio
@@ -50,7 +48,7 @@ def find_facts(
             client = ClusterClient(bootstrap, command_settings())
             try:
                 ports = MetricsPorts(urls) if urls else await find_ports(admin)
-                return await ask(FactFinding(client, admin, SystemClock(), ports))
+                return await ask(FactReader(client, admin, SystemClock(), ports))
             finally:
                 await client.close()
 

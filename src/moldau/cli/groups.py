@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.group_description import GroupView, describe_all
 from moldau.cli.group_reset import Reset, ResetOutcome, perform_reset
 from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
@@ -16,6 +15,7 @@ from moldau.cli.output import Column, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
 from moldau.client.admin_values import GroupState
 from moldau.errors import GroupNotFoundError, KafkaError
+from moldau.ops.group_view import GroupView, describe_groups
 
 if TYPE_CHECKING:
     from moldau.client.rules.offset_targets import PlannedReset
@@ -117,7 +117,7 @@ def describe(
     with_members = members or (as_json and not offsets)
     with_offsets = offsets or not members
     answers = with_admin(
-        bootstrap, lambda admin: describe_all(admin, names or None, with_offsets=with_offsets)
+        bootstrap, lambda admin: describe_groups(admin, names or None, with_offsets=with_offsets)
     )
     groups = [one for one in answers if not isinstance(one, KafkaError)]
     if as_json:

@@ -20,7 +20,7 @@ from moldau.cli.log_dump import (
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_line, print_table
 from moldau.cli.session import end_with, with_admin
-from moldau.console.rules.wording import size_text
+from moldau.ops.formatting import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

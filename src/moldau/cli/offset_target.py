@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from moldau.cli.durations import parse_duration_ms
 from moldau.client.rules.offset_targets import (
     AtBeginning,
     AtOffset,
@@ -22,6 +21,7 @@ from moldau.client.rules.offset_targets import (
 )
 from moldau.errors import UsageError
 from moldau.model import TopicPartition
+from moldau.ops.formatting import parse_duration_ms
 
 if TYPE_CHECKING:
     from moldau.client.consumer import AsyncConsumer

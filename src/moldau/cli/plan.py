@@ -11,7 +11,7 @@ import typer
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
-from moldau.console.rules.wording import plural
+from moldau.ops.formatting import plural
 
 if TYPE_CHECKING:
     from moldau.cli.bench_run import Load
@@ -136,7 +136,7 @@ def _measure(
     from moldau.cli.session import command_settings, made_for_millions
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_values import TopicMetadata
-    from moldau.diagnosis.metrics_ports import find_ports
+    from moldau.ops.metrics_ports import find_ports
 
     async def measure() -> _Measured:
         progress = Progress(has_end=True)

@@ -18,9 +18,20 @@ from moldau.cli.session import end_with, with_admin
 from moldau.cluster.rules.replica_placement import BrokerRack, place_replicas
 from moldau.errors import KafkaError, UnknownTopicError
 from moldau.model import BrokerId, TopicPartition
+from moldau.ops.reassignment import (
+    MoveProgress,
+    Plan,
+    PlannedDirs,
+    choose_log_dirs,
+    find_log_dir_moves,
+    progress_of,
+    read_placement,
+    remove_throttle,
+    set_log_dirs_throttle,
+    set_throttle,
+)
 
 if TYPE_CHECKING:
-    from moldau.cli.reassign_progress import MoveProgress
     from moldau.client.admin import AsyncAdmin
 
 
@@ -29,11 +40,6 @@ if TYPE_CHECKING:
 # A row may have `log_dirs`, one for each replica: the directory that it is to be in on its broker,
 # or "any".
 
-
-Plan = Mapping[TopicPartition, tuple[int, ...]]
-
-PlannedDirs = Mapping[tuple[int, TopicPartition], str]
-"""The log directory that a replica is to be in, by its broker and partition."""
 
 _ANY = "any"
 
@@ -172,8 +178,6 @@ async def _plan(
     replication_factor: int | None,
     current: bool,
 ) -> Plan:
-    from moldau.cli.reassign_progress import read_placement
-
     placement = await read_placement(admin, topics)
     missing = sorted(set(topics) - {key.topic for key in placement})
     if missing:
@@ -258,13 +262,6 @@ async def _execute(
     throttle: int | None,
     log_dirs_throttle: int | None,
 ) -> Mapping[TopicPartition, KafkaError | None]:
-    from moldau.cli.reassign_progress import (
-        choose_log_dirs,
-        read_placement,
-        set_log_dirs_throttle,
-        set_throttle,
-    )
-
     if log_dirs_throttle is not None:
         await set_log_dirs_throttle(admin, directories, log_dirs_throttle)
     if throttle is not None:
@@ -289,8 +286,6 @@ def verify(
 
     When all are done, it removes their throttle and succeeds; until then it fails (exit code 1).
     """
-    from moldau.cli.reassign_progress import MoveProgress
-
     wanted, directories = read_plan(plan), read_log_dirs(plan)
     found = with_admin(bootstrap, lambda admin: _verify(admin, wanted, directories, keep_throttle))
     if as_json:
@@ -311,14 +306,6 @@ def verify(
 async def _verify(
     admin: AsyncAdmin, plan: Plan, directories: PlannedDirs, keep_throttle: bool
 ) -> Mapping[TopicPartition, MoveProgress]:
-    from moldau.cli.reassign_progress import (
-        MoveProgress,
-        find_log_dir_moves,
-        progress_of,
-        read_placement,
-        remove_throttle,
-    )
-
     moving = await admin.list_partition_reassignments(sorted(plan))
     placement = await read_placement(admin, {key.topic for key in plan})
     found = {key: progress_of(key, plan[key], placement, moving) for key in sorted(plan)}
@@ -358,8 +345,6 @@ def cancel(
 async def _cancel(
     admin: AsyncAdmin, plan: Plan, keep_throttle: bool
 ) -> Mapping[TopicPartition, KafkaError | None]:
-    from moldau.cli.reassign_progress import read_placement, remove_throttle
-
     moving = await admin.list_partition_reassignments(sorted(plan))
     answers: Mapping[TopicPartition, KafkaError | None] = {}
     if moving:

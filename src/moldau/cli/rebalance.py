@@ -10,7 +10,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 
 if TYPE_CHECKING:
-    from moldau.client.rules.rebalance_plan import BrokerLoad, RebalancePlan
+    from moldau.ops.rules.rebalance_plan import BrokerLoad, RebalancePlan
 
 _SHOWN = 3
 """Of the partitions that stay where they are not wanted."""
@@ -64,12 +64,12 @@ def rebalance(
     Shows what would move. With --execute it moves, waits, elects the preferred leaders and removes
     the throttle. Stopped in between, the same command goes on: what is under way counts as done.
     """
-    from moldau.cli.rebalance_run import execute_plan, read_load
     from moldau.cli.session import with_admin
-    from moldau.client.rules.rebalance_plan import find_staying, plan_rebalance
+    from moldau.ops.reassignment import execute_plan, read_load
+    from moldau.ops.rules.rebalance_plan import find_staying, plan_rebalance
 
     left = _parse_brokers(leave)
-    cluster = with_admin(bootstrap, lambda admin: read_load(admin, left, topics, sample))
+    cluster = with_admin(bootstrap, lambda admin: read_load(admin, left, topics, sample, note))
     plan = plan_rebalance(cluster.load, tolerance)
     _show(plan, sample, as_json)
     staying = find_staying(cluster.load, plan)
@@ -86,7 +86,7 @@ def rebalance(
     if not execute:
         note("nothing was changed; --execute does it")
         return
-    with_admin(bootstrap, lambda admin: execute_plan(admin, plan.targets, throttle))
+    with_admin(bootstrap, lambda admin: execute_plan(admin, plan.targets, throttle, note))
 
 
 def _parse_brokers(text: str | None) -> list[int]:

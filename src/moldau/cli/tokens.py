@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.connection_options import client_options
-from moldau.cli.durations import parse_duration_ms
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.secure import write_file
 from moldau.cli.session import with_admin
 from moldau.errors import ConfigurationError
 from moldau.model import Principal
+from moldau.ops.formatting import parse_duration_ms
 from moldau.security.rules.jaas import format_jaas
 
 if TYPE_CHECKING:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.durations import parse_duration_ms
 from moldau.cli.offset_target import parse_timestamp, parse_topic
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_settings
 from moldau.cli.output import Column, ask, can_ask, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
-from moldau.cli.topic_description import TopicDescription, describe_all
 from moldau.client.admin_values import (
     BROKER_DEFAULT,
     ConfigChange,
@@ -26,9 +24,10 @@ from moldau.client.admin_values import (
 from moldau.client.group_reset import plan_trim
 from moldau.client.rules.offset_targets import AtOffset, AtTime, BeforeEnd, PlannedReset, Start
 from moldau.config.suspension import SUSPENDED
-from moldau.console.rules.wording import plural
 from moldau.errors import InvalidConfigError, KafkaError, TopicExistsError, UnknownTopicError
 from moldau.model import BRANCH_OF, TopicPartition, format_uuid
+from moldau.ops.formatting import parse_duration_ms, plural
+from moldau.ops.topic_view import TopicDescription, describe_topics
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
@@ -170,7 +169,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, leaders, replicas, offsets, and settings that are not the default."""
-    answers = with_admin(bootstrap, lambda admin: describe_all(admin, names or None))
+    answers = with_admin(bootstrap, lambda admin: describe_topics(admin, names or None))
     topics = [one for one in answers if not isinstance(one, KafkaError)]
     if as_json:
         print_document([topic.to_document() for topic in topics])

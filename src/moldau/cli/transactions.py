@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.durations import parse_duration_ms
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
@@ -22,6 +21,7 @@ from moldau.client.transaction_values import (
 from moldau.clock import MachineClock
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
+from moldau.ops.formatting import parse_duration_ms
 from moldau.transactions.rules.transaction_states import TransactionState
 
 if TYPE_CHECKING:

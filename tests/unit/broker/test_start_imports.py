@@ -52,7 +52,7 @@ NEEDED_BY_SOME = {
     "replication.follower_truncation broker.supervisor "
     "coordination.store_* coordination.zookeeper*",
     "compacted logs": "storage.cleaner storage.compaction_round storage.rules.compaction",
-    "other programs": "client* console* diagnosis* spark* arrow* testing*",
+    "other programs": "client* console* ops* spark* arrow* testing*",
 }
 
 

@@ -11,7 +11,6 @@ import pytest
 import typer
 
 from moldau.cli.reassign import read_log_dirs, read_plan, to_document
-from moldau.cli.reassign_progress import MoveProgress, progress_of, remove_throttle, set_throttle
 from moldau.client.admin_values import (
     ClusterDescription,
     ConfigChange,
@@ -22,6 +21,7 @@ from moldau.client.admin_values import (
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
+from moldau.ops.reassignment import MoveProgress, progress_of, remove_throttle, set_throttle
 
 CLICKS_0, CLICKS_1 = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 

@@ -11,7 +11,7 @@ from moldau.console.pages.frame import heading, page_frame
 from moldau.console.pages.widgets import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.broker_rows import BrokerRow, LogDirRow, broker_rows, log_dir_rows
 from moldau.console.rules.paging import PageRequest, cut_page
-from moldau.console.rules.wording import UNKNOWN, count_text, free_text, size_text
+from moldau.ops.formatting import UNKNOWN, count_text, free_text, size_text
 
 _COLUMNS = (
     TableColumn(name="name", label="Broker", kind="link"),

@@ -17,7 +17,7 @@ from moldau import __version__
 from moldau.console.console import Console
 from moldau.console.data.cluster import EXPECTED, failure_text
 from moldau.console.guards import LOGOUT_PATH, SESSION_PATH
-from moldau.console.rules.wording import duration_text
+from moldau.ops.formatting import duration_text
 
 NAVIGATION = (
     ("o", "Overview", "/", "dashboard"),

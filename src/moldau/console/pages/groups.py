@@ -40,7 +40,7 @@ from moldau.console.rules.group_rows import (
     parse_target,
 )
 from moldau.console.rules.paging import PageRequest, cut_page
-from moldau.console.rules.wording import UNKNOWN, count_text, duration_text, plural
+from moldau.ops.formatting import UNKNOWN, count_text, duration_text, plural
 
 _COLUMNS = (
     TableColumn(name="name", label="Group", kind="link", sortable=True),

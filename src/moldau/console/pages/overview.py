@@ -16,7 +16,7 @@ from moldau.console.rules.group_rows import state_counts
 from moldau.console.rules.paging import PageRequest
 from moldau.console.rules.topic_rows import cluster_health
 from moldau.console.rules.traffic import Traffic, busiest
-from moldau.console.rules.wording import UNKNOWN, bytes_text, count_text, rate_text, size_text
+from moldau.ops.formatting import UNKNOWN, bytes_text, count_text, rate_text, size_text
 
 _BUSIEST = 10
 _COLUMNS = (

@@ -7,8 +7,8 @@ import asyncio
 from nicegui import ui
 
 from moldau.console.pages.frame import heading, page_frame
-from moldau.console.rules.wording import count_text
 from moldau.console.settings import PipelineView
+from moldau.ops.formatting import count_text
 
 _NONE = (
     "A pipeline is a file and a checkpoint on a disk. Name the file, on the machine that has both: "

@@ -51,8 +51,8 @@ from moldau.console.rules.record_view import (
     to_csv,
     to_json_lines,
 )
-from moldau.console.rules.wording import time_text
 from moldau.errors import ConfigurationError
+from moldau.ops.formatting import time_text
 
 _PAGE_RECORDS = 50
 _COLUMNS = (

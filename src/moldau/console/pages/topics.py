@@ -30,9 +30,9 @@ from moldau.console.rules.topic_rows import (
     parse_headers,
     topic_row,
 )
-from moldau.console.rules.wording import UNKNOWN, count_text, plural, rate_text, size_text
 from moldau.errors import ConfigurationError
 from moldau.model import format_uuid
+from moldau.ops.formatting import UNKNOWN, count_text, plural, rate_text, size_text
 
 _COLUMNS = (
     TableColumn(name="name", label="Topic", kind="link", sortable=True),

@@ -23,7 +23,7 @@ from moldau.console.rules.transaction_rows import (
     choose_transactions,
     transaction_facts,
 )
-from moldau.console.rules.wording import count_text, duration_text
+from moldau.ops.formatting import count_text, duration_text
 
 _COLUMNS = (
     TableColumn(name="name", label="Transactional id", kind="open"),

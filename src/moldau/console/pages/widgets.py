@@ -13,7 +13,7 @@ from nicegui.events import GenericEventArguments
 from moldau.console.pages.frame import Frame
 from moldau.console.rules.paging import PageRequest
 from moldau.console.rules.traffic import FROM_LOGS, TimeSeries, Traffic, TrafficSeries
-from moldau.console.rules.wording import axis_step
+from moldau.ops.formatting import axis_step
 
 Row = dict[str, object]
 Kind = Literal["text", "number", "link", "state", "mono", "open"]

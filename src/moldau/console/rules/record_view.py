@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.console.rules.wording import size_text, time_text
+from moldau.ops.formatting import size_text, time_text
 
 # Keys and values as people read them: by their schema, as JSON, text or hex. Rules.
 #

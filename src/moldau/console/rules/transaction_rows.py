@@ -11,8 +11,8 @@ from moldau.client.transaction_values import (
     TransactionListing,
 )
 from moldau.console.rules.paging import PageRequest, matches, natural_key
-from moldau.console.rules.wording import duration_text, time_text
 from moldau.errors import KafkaError
+from moldau.ops.formatting import duration_text, time_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Looks at a cluster for `moldau doctor`: asks what the checks want to know. A shell.
+"""Reads what the checks of a cluster need to know. A shell; `rules.checks` judges.
 
 Each question may fail by itself: then the survey says what could not be checked, and goes on.
 """
@@ -12,12 +12,16 @@ from typing import Final, TypeAlias, TypeVar
 
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import (
+    SHARE_TYPE,
     Broker,
     ConfigResource,
+    GroupDescription,
+    GroupOffset,
     ListedOffset,
     LogDirDescription,
     OffsetSpec,
     Reassignment,
+    ShareGroupOffset,
     TopicMetadata,
 )
 from moldau.client.transaction_values import (
@@ -26,24 +30,33 @@ from moldau.client.transaction_values import (
     TransactionDescription,
 )
 from moldau.clock import Clock
-from moldau.diagnosis.group_look import look_at_groups
-from moldau.diagnosis.metrics_ports import (
+from moldau.errors import ClientError, KafkaError, MoldauError
+from moldau.model import TopicPartition
+from moldau.ops.metrics_ports import (
     ReadMetrics,
     foreign_brokers,
     ports_of,
     read_ports,
 )
-from moldau.diagnosis.rules.broker_checks import check_brokers
-from moldau.diagnosis.rules.findings import Finding, Severity, in_order, name_brokers
-from moldau.diagnosis.rules.group_checks import check_groups
-from moldau.diagnosis.rules.partition_checks import check_availability, check_partitions
-from moldau.diagnosis.rules.survey import (
+from moldau.ops.rules.checks import (
     BrokerSurvey,
     ClusterSurvey,
+    Finding,
+    GroupSnapshot,
     GroupSurvey,
+    Severity,
+    check_availability,
+    check_brokers,
+    check_groups,
+    check_partitions,
+    name_brokers,
+    sort_findings,
 )
-from moldau.errors import ClientError, KafkaError, MoldauError
-from moldau.model import TopicPartition
+
+# Looks at a cluster for `moldau doctor`: asks what the checks want to know. A shell.
+#
+# Each question may fail by itself: then the survey says what could not be checked, and goes on.
+
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -69,16 +82,16 @@ _BROKER_OPTIONS: Final = (
 def find_all(survey: ClusterSurvey) -> list[Finding]:
     """Everything that the checks find."""
     checks = (check_brokers, check_partitions, check_groups)
-    return in_order(finding for check in checks for finding in check(survey))
+    return sort_findings(finding for check in checks for finding in check(survey))
 
 
 def find_what_is_wrong(survey: ClusterSurvey) -> list[Finding]:
     """What keeps a cluster from serving, or costs it a copy: what `moldau cluster health` asks."""
     critical = (one for one in check_brokers(survey) if one.severity is Severity.CRITICAL)
-    return in_order([*critical, *check_availability(survey)])
+    return sort_findings([*critical, *check_availability(survey)])
 
 
-class ClusterLook:
+class SurveyReader:
     """One look; `take` once, all of it or the vital signs."""
 
     def __init__(
@@ -274,9 +287,9 @@ class ClusterLook:
         names = listed[:MOST_GROUPS]
         if not names:
             return ()
-        first = await look_at_groups(self._admin, names)
+        first = await read_groups(self._admin, names)
         await self._clock.sleep(self._group_seconds)
-        second = await look_at_groups(self._admin, names)
+        second = await read_groups(self._admin, names)
         return [
             GroupSurvey(
                 group_id=name, first=first[name], second=second[name], seconds=self._group_seconds
@@ -311,4 +324,53 @@ def _broker_survey(
         configs=configs.get(broker.id, {}),
         metrics=None if told is None else told.values,
         clock_ahead_seconds=None if told is None else told.clock_ahead_seconds,
+    )
+
+
+async def read_groups(admin: AsyncAdmin, names: Sequence[str]) -> Mapping[str, GroupSnapshot]:
+    """Those that can be described."""
+    described = await admin.describe_groups(names)
+    committed: dict[str, Mapping[TopicPartition, int]] = {}
+    unfinished: dict[str, Mapping[TopicPartition, int]] = {}  # of share groups
+    for name in names:
+        group = described.get(name)
+        with contextlib.suppress(KafkaError):
+            if isinstance(group, GroupDescription) and group.type == SHARE_TYPE:
+                found = (await admin.list_share_group_offsets(name)).items()
+                known = {one: at for one, at in found if isinstance(at, ShareGroupOffset)}
+                committed[name] = _starts_of(known)
+                unfinished[name] = {one: at.lag for one, at in known.items() if at.lag is not None}
+                continue
+            offsets = await admin.list_group_offsets(name)
+            committed[name] = {
+                one: at.offset for one, at in offsets.items() if isinstance(at, GroupOffset)
+            }
+    wanted = {one for offsets in committed.values() for one in offsets}
+    listed = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST.value))
+    ends = {one: end.offset for one, end in listed.items() if isinstance(end, ListedOffset)}
+    return {
+        name: _group_look(group, committed.get(name, {}), ends, unfinished.get(name))
+        for name, group in described.items()
+        if not isinstance(group, KafkaError)
+    }
+
+
+def _starts_of(known: Mapping[TopicPartition, ShareGroupOffset]) -> Mapping[TopicPartition, int]:
+    """Of a share group: what is before them is done with."""
+    return {one: at.start_offset for one, at in known.items() if at.start_offset is not None}
+
+
+def _group_look(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    unfinished: Mapping[TopicPartition, int] | None,
+) -> GroupSnapshot:
+    return GroupSnapshot(
+        state=group.state,
+        members=frozenset(member.member_id for member in group.members),
+        idle_members=sum(not member.assignment for member in group.members),
+        committed=committed,
+        ends={one: ends[one] for one in committed if one in ends},
+        unfinished=unfinished,
     )

@@ -1,7 +1,7 @@
-"""Asks a cluster for what an explanation rests on. A shell; `rules.*_story` explain.
+"""Reads the facts that an explanation rests on. A shell; `rules` explain.
 
-By the public protocol. The log end of a replica is asked for as Kafka's tools do: ListOffsets with
-the replica id -2, which every replica answers for itself.
+By the public protocol. The log end of a replica is asked for as Kafka's tools do: ListOffsets
+with the replica id -2, which every replica answers for itself.
 """
 
 from __future__ import annotations
@@ -21,13 +21,6 @@ from moldau.client.rules.fetched_batches import FetchedBatch, decode_batch
 from moldau.client.rules.read_bounds import OffsetRange
 from moldau.client.transaction_values import ActiveProducer, TransactionDescription
 from moldau.clock import Clock
-from moldau.diagnosis.group_look import look_at_groups
-from moldau.diagnosis.history_reading import Events, read_history, read_shares
-from moldau.diagnosis.metrics_ports import MetricsPorts
-from moldau.diagnosis.rules.group_story import GroupFacts
-from moldau.diagnosis.rules.partition_story import PartitionFacts
-from moldau.diagnosis.rules.record_story import FoundRecord, RecordFacts
-from moldau.diagnosis.rules.topic_story import TopicFacts
 from moldau.errors import (
     ClusterAuthorizationError,
     ErrorCode,
@@ -36,11 +29,22 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import LATEST_TIMESTAMP, NO_BROKER, NO_LEADER_EPOCH, TopicPartition
+from moldau.ops.cluster_survey import read_groups
+from moldau.ops.metrics_ports import Events, MetricsPorts, read_history, read_shares
+from moldau.ops.rules.explanations import GroupFacts, TopicFacts
+from moldau.ops.rules.partition_explanations import FoundRecord, PartitionFacts, RecordFacts
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.wire.apis import LIST_OFFSETS
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v10.response import ListOffsetsResponse
+
+
+# Asks a cluster for what an explanation rests on. A shell; `rules.*_story` explain.
+#
+# By the public protocol. The log end of a replica is asked for as Kafka's tools do: ListOffsets
+# with the replica id -2, which every replica answers for itself.
+
 
 _ANY_REPLICA: Final = -2
 _ONE_BATCH = RangeSettings(fetch_bytes=1, max_wait_ms=0, stall_seconds=0.0)
@@ -49,7 +53,7 @@ _LIST_DROPPABLE = frozenset({"current_leader_epoch", "isolation_level", "timeout
 _CHECK_OPTION = "log.retention.check.interval.ms"
 
 
-class FactFinding:
+class FactReader:
     """Of one cluster. `ports` are for what brokers remember."""
 
     def __init__(
@@ -215,9 +219,9 @@ class FactFinding:
         found = (await self._admin.describe_groups([name]))[name]
         if isinstance(found, KafkaError):
             raise found
-        first = await look_at_groups(self._admin, [name])
+        first = await read_groups(self._admin, [name])
         await self._clock.sleep(seconds)
-        second = await look_at_groups(self._admin, [name])
+        second = await read_groups(self._admin, [name])
         asked = dict.fromkeys(second[name].committed, OffsetSpec.LATEST.value)
         stable = await self._admin.list_offsets(asked, read_committed=True)
         history = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cli.durations import format_duration, parse_duration_ms
 from moldau.errors import ConfigurationError
+from moldau.ops.formatting import format_duration, parse_duration_ms
 
 
 @pytest.mark.parametrize(

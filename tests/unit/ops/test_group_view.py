@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from moldau.cli.group_description import (
-    DescribedPartition,
-    GroupView,
-    format_partitions,
-)
 from moldau.client.admin_values import GroupDescription, GroupMember, GroupState
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
+from moldau.ops.group_view import (
+    DescribedPartition,
+    GroupView,
+    format_partitions,
+)
 
 MEMBER = GroupMember(
     member_id="reader-1",

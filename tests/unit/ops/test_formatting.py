@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.console.rules.wording import duration_text, plural, rate_text, size_text, time_text
+from moldau.ops.formatting import duration_text, plural, rate_text, size_text, time_text
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.client.rules import rebalance_plan
-from moldau.client.rules.rebalance_plan import (
+from moldau.model import TopicPartition
+from moldau.ops.rules import rebalance_plan
+from moldau.ops.rules.rebalance_plan import (
     BrokerLoad,
     ClusterLoad,
     RebalancePlan,
@@ -19,7 +20,6 @@ from moldau.client.rules.rebalance_plan import (
     find_staying,
     plan_rebalance,
 )
-from moldau.model import TopicPartition
 
 
 def partition(number: int) -> TopicPartition:

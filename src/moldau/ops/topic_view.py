@@ -1,4 +1,4 @@
-"""Gathers all that `moldau topics describe` shows of a topic."""
+"""Topics with offsets, settings and leaders, as `moldau topics describe` shows them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TopicDescription:
         }
 
 
-async def describe_all(
+async def describe_topics(
     admin: AsyncAdmin, names: Sequence[str] | None
 ) -> Sequence[TopicDescription | KafkaError]:
     """These topics, or all that are not internal; the errors of those that cannot be described."""

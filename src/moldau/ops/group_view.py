@@ -1,4 +1,4 @@
-"""Gathers all that `moldau groups describe` shows of a group."""
+"""Groups with members, committed offsets and lag, as `moldau groups describe` shows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from moldau.cli.durations import format_duration
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import (
     GroupDescription,
@@ -17,6 +16,7 @@ from moldau.client.admin_values import (
 )
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+from moldau.ops.formatting import format_duration
 
 _UNKNOWN = "-"
 
@@ -189,7 +189,7 @@ def _or_unknown(number: int | None) -> str:
     return _UNKNOWN if number is None else str(number)
 
 
-async def describe_all(
+async def describe_groups(
     admin: AsyncAdmin, names: Sequence[str] | None, *, with_offsets: bool
 ) -> Sequence[GroupView | KafkaError]:
     """These groups, or all; the errors of those that cannot be described."""

@@ -17,13 +17,22 @@ from moldau.client.admin_values import (
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.transaction_values import ActiveProducer, TransactionDescription
-from moldau.diagnosis.rules.explanation import show_duration
-from moldau.diagnosis.rules.group_story import GroupFacts, explain_group
-from moldau.diagnosis.rules.partition_story import PartitionFacts, explain_partition
-from moldau.diagnosis.rules.record_story import FoundRecord, RecordFacts, explain_record
-from moldau.diagnosis.rules.survey import GroupLook
-from moldau.diagnosis.rules.topic_story import TopicFacts, explain_topic
 from moldau.model import TopicPartition
+from moldau.ops.rules.checks import GroupSnapshot
+from moldau.ops.rules.explanations import (
+    GroupFacts,
+    TopicFacts,
+    explain_group,
+    explain_topic,
+    show_duration,
+)
+from moldau.ops.rules.partition_explanations import (
+    FoundRecord,
+    PartitionFacts,
+    RecordFacts,
+    explain_partition,
+    explain_record,
+)
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -235,7 +244,7 @@ GROUP = GroupDescription(
     coordinator=Broker(id=1, address=Address("h", 1), rack=None),
     members=(GroupMember(member_id="m-1", client_id="c", host="/h", assignment=(T0,)),),
 )
-LOOK = GroupLook(
+LOOK = GroupSnapshot(
     state=GroupState.STABLE,
     members=frozenset({"m-1"}),
     committed={T0: 5, T1: 5},

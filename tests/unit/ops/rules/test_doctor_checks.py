@@ -15,17 +15,18 @@ from moldau.client.transaction_values import (
     HangingTransaction,
     TransactionDescription,
 )
-from moldau.diagnosis.cluster_look import find_all, find_what_is_wrong
-from moldau.diagnosis.rules.findings import Severity, in_order
-from moldau.diagnosis.rules.metrics_text import read_metrics
-from moldau.diagnosis.rules.survey import (
-    BrokerSurvey,
-    ClusterSurvey,
-    GroupLook,
-    GroupSurvey,
-)
 from moldau.errors import StorageError
 from moldau.model import TopicPartition
+from moldau.ops.cluster_survey import find_all, find_what_is_wrong
+from moldau.ops.metrics_ports import read_metrics
+from moldau.ops.rules.checks import (
+    BrokerSurvey,
+    ClusterSurvey,
+    GroupSnapshot,
+    GroupSurvey,
+    Severity,
+    sort_findings,
+)
 
 NOW_MS = 1_700_000_000_000
 T0 = TopicPartition("t", 0)
@@ -228,13 +229,13 @@ def test_each_fault_is_found_and_nothing_else(survey: ClusterSurvey, check: str)
     assert checks_of(survey) == [check]
 
 
-def group(first: GroupLook, second: GroupLook) -> ClusterSurvey:
+def group(first: GroupSnapshot, second: GroupSnapshot) -> ClusterSurvey:
     return replace(
         WELL, groups=(GroupSurvey(group_id="g", first=first, second=second, seconds=5.0),)
     )
 
 
-READING = GroupLook(
+READING = GroupSnapshot(
     state=GroupState.STABLE, members=frozenset({"m"}), committed={T0: 10}, ends={T0: 20}
 )
 
@@ -247,7 +248,7 @@ READING = GroupLook(
         (replace(READING, committed={T0: 20}, idle_members=1), "idle-members"),
     ],
 )
-def test_groups_that_do_not_do_well(second: GroupLook, check: str) -> None:
+def test_groups_that_do_not_do_well(second: GroupSnapshot, check: str) -> None:
     assert checks_of(group(READING, second)) == [check]
 
 
@@ -275,7 +276,7 @@ def test_the_worst_comes_first() -> None:
     survey = replace(with_configs(min_insync_replicas="1"), controller_id=-1)
     found = find_all(survey)
     assert [one.severity for one in found] == [Severity.CRITICAL, Severity.WARNING]
-    assert in_order(reversed(found)) == found
+    assert sort_findings(reversed(found)) == found
     assert all(one.message and one.advice for one in found)
 
 

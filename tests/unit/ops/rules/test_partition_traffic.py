@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.partition_traffic import LogReading, bytes_per_second
+from moldau.ops.rules.rebalance_plan import LogReading, bytes_per_second
 
 
 def reading(start: int, end: int, size: int) -> LogReading:

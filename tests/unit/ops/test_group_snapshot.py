@@ -17,8 +17,8 @@ from moldau.client.admin_values import (
 )
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
-from moldau.diagnosis.group_look import look_at_groups
 from moldau.model import TopicPartition
+from moldau.ops.cluster_survey import read_groups
 
 JOBS, CLICKS = TopicPartition("jobs", 0), TopicPartition("clicks", 0)
 BROKER = Broker(id=1, address=Address("127.0.0.1", 9092), rack=None)
@@ -57,7 +57,7 @@ def describe(name: str) -> GroupDescription:
 
 def test_the_lag_of_a_share_group_is_what_its_coordinator_counts() -> None:
     admin = cast("AsyncAdmin", Admin())
-    looks = asyncio.run(look_at_groups(admin, ("workers", "readers")))
+    looks = asyncio.run(read_groups(admin, ("workers", "readers")))
     assert looks["workers"].lag == 3
     assert looks["workers"].lags == {JOBS: 3}
     assert looks["readers"].lag == 95

@@ -156,7 +156,7 @@ def read_survivors(path: Path = SURVIVORS) -> dict[Key, str]:
 
 def find_variants(package: str) -> list[Variant]:
     """All mutants of the rules of a package."""
-    found = sorted((SOURCES / package / "rules").rglob("*.py"))
+    found = sorted(SOURCES.joinpath(*package.split("."), "rules").rglob("*.py"))
     return read_variants([path for path in found if path.name not in CHECKS], SOURCES.parent)
 
 
@@ -170,10 +170,14 @@ def read_variants(paths: Iterable[Path], root: Path) -> list[Variant]:
     return found
 
 
+def find_test_folder(package: str) -> Path:
+    return TESTS.joinpath("unit", *package.split("."))
+
+
 def find_test_files(package: str) -> list[Path]:
     """The unit tests of a package, those elsewhere that import its rules, and the scenarios when
     what plays them does."""
-    own, rules = TESTS / "unit" / package, f"moldau.{package}.rules"
+    own, rules = find_test_folder(package), f"moldau.{package}.rules"
     found = [
         path
         for path in sorted((TESTS / "unit").rglob("test_*.py"))

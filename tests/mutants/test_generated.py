@@ -17,6 +17,7 @@ from mutants.generated import (
     Key,
     choose,
     find_test_files,
+    find_test_folder,
     find_variants,
     read_survivors,
 )
@@ -95,7 +96,7 @@ def test_survivors_are_those_that_no_test_notices(tmp_path: Path) -> None:
 
 def test_every_known_survivor_is_a_mutant_and_has_a_reason() -> None:
     known = read_survivors()
-    packages = {key.module.split(".")[1] for key in known}
+    packages = {key.module.removeprefix("moldau.").partition(".rules.")[0] for key in known}
     keys = {variant.key for package in packages for variant in find_variants(package)}
     assert set(known) <= keys
     assert all(len(reason) > 10 for reason in known.values())
@@ -104,7 +105,7 @@ def test_every_known_survivor_is_a_mutant_and_has_a_reason() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_unit_tests_of_a_package_are_its_tests(package: str) -> None:
     files = find_test_files(package)
-    assert any(path.is_relative_to(TESTS / "unit" / package) for path in files)
+    assert any(path.is_relative_to(find_test_folder(package)) for path in files)
 
 
 def test_stories_of_groups_judge_the_rules_of_groups() -> None:

@@ -1,0 +1,1 @@
+"""Coordinators of groups, transactions and share state, and the runtime that they share."""

@@ -355,7 +355,7 @@ def keep_aliases(
     line = block[start].lineno if block else first
     before = source.lines[line - 2].strip() if line > 1 else ""
     after = source.lines[last].strip() if last < len(source.lines) else ""
-    if not after and (not before or before.endswith((":", '"""'))):
+    if last < len(source.lines) and not after and (not before or before.endswith((":", '"""'))):
         last += 1  # the empty line between imports and code: if some are left, it is written again
     yield (*source.line_span(first, last), "")
 

@@ -288,6 +288,37 @@ def test_a_needed_definition_moves_up_where_modules_need_each_other(tree: Tree) 
     assert run(root, "from moldau.c import *; print(FIRST, B, C)") == "1 2 2"
 
 
+def test_the_last_import_for_type_checkers_may_be_one_that_the_program_makes(tree: Tree) -> None:
+    root = tree(
+        {
+            "src/moldau/values.py": "class Value: ...\n",
+            "src/moldau/a.py": """
+                from __future__ import annotations
+
+                from typing import TYPE_CHECKING
+
+                if TYPE_CHECKING:
+                    from collections.abc import Iterable
+
+                    from moldau.values import Value
+
+
+                def show(values: Iterable[Value]) -> None: ...
+                """,
+            "src/moldau/b.py": """
+                from __future__ import annotations
+
+                from moldau.values import Value
+
+                B = Value
+                """,
+        }
+    )
+    move(root, "moldau.c <- moldau.a moldau.b")
+    text = (root / "src/moldau/c.py").read_text()
+    assert text.count("import Value") == 1
+
+
 def test_imports_for_type_checkers_stay_unless_the_program_makes_them(tree: Tree) -> None:
     root = tree(
         {

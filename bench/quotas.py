@@ -48,7 +48,7 @@ def run(scale: Scale) -> Outcome:
 
 def _limit(bootstrap: str) -> None:
     import moldau
-    from moldau.quotas.rules.entities import QuotaEntity
+    from moldau.quotas import QuotaEntity
 
     limits = {"producer_byte_rate": float(RATE), "consumer_byte_rate": float(RATE)}
     with moldau.Admin(bootstrap) as admin:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         ResourcePattern,
         TopicPartition,
     )
-    from moldau.quotas.rules.entities import QuotaEntity
+    from moldau.quotas import QuotaEntity
     from moldau.records.record import NewRecord, Record
 else:
     _HOMES = {
@@ -82,7 +82,7 @@ else:
         "Principal": "moldau.model",
         "Producer": "moldau.client.blocking_producer",
         "Queue": "moldau.client.blocking_queue",
-        "QuotaEntity": "moldau.quotas.rules.entities",
+        "QuotaEntity": "moldau.quotas",
         "Record": "moldau.records.record",
         "RecordMetadata": "moldau.client.producer_values",
         "RecordRange": "moldau.client.producer_values",

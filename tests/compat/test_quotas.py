@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 import moldau
 from moldau.client.admin_quotas import ANY
-from moldau.quotas.rules.entities import DEFAULT, QuotaEntity
+from moldau.quotas import DEFAULT, QuotaEntity
 from support import confluent_client
 from support.waiting import PATIENCE_SECONDS
 

@@ -9,7 +9,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.quotas.rules.entities import DEFAULT, QuotaEntity
+from moldau.quotas import DEFAULT, QuotaEntity
 from moldau.testing.running_broker import RunningBroker
 from support.kafka_jars import CORE, JarsUnavailableError, require_class_path
 

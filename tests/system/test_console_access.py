@@ -13,7 +13,7 @@ import moldau
 import moldau.testing
 from moldau.client.admin_values import ConfigChange, ConfigResource, NewTopic
 from moldau.model import TopicPartition
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.console_process import (
     ACCESS_CONTROL,

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import pytest
 
 import moldau
-from moldau.net.newcomers import MOST_NEWCOMERS
+from moldau.net.connection_quotas import MAX_PENDING_CONNECTIONS
 from moldau.security.certificates import issue, make_authority
 from moldau.security.rules.certificate_dates import first_end_ms
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
@@ -219,7 +219,9 @@ def test_a_thousand_handshakes_at_once_and_none_of_them_ends(audited: Audited) -
         with moldau.Admin(audited.broker.bootstrap, **options) as admin:
             assert admin.describe_cluster().brokers
         # One more than may be under way: the first of them goes.
-        more = [stack.enter_context(audited.connect("OPEN")) for _ in range(MOST_NEWCOMERS)]
+        more = [
+            stack.enter_context(audited.connect("OPEN")) for _ in range(MAX_PENDING_CONNECTIONS)
+        ]
         for one in more:
             one.sendall(message)
         audited.wait_for("OPEN", "too many TLS handshakes are under way")

@@ -19,10 +19,9 @@ from moldau.broker.services import Services
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.errors import StartupError
-from moldau.metrics.request_figures import ConnectionFigures
+from moldau.metrics.figures import ConnectionFigures
 from moldau.model import ANONYMOUS
-from moldau.net.connection_quotas import ConnectionQuotas
-from moldau.net.newcomers import Newcomers
+from moldau.net.connection_quotas import ConnectionQuotas, PendingConnections
 from moldau.net.port import Connection, Network, Server
 from moldau.tasks import TaskSupervisor
 
@@ -56,7 +55,7 @@ class BrokerListeners:
         }
         self._quotas = ConnectionQuotas(current, services.clock)
         self._refused = RefusedClients(services.clock, services.audit)
-        self._newcomers = Newcomers(services.clock, "login", on_ended=self._on_slow_login)
+        self._newcomers = PendingConnections(services.clock, "login", on_ended=self._on_slow_login)
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self.figures: dict[str, ConnectionFigures] = {}  # by the listener's name
 

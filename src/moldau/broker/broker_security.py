@@ -18,7 +18,7 @@ from moldau.broker.ports import Ports
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError, MissingExtraError, StartupError
-from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.figures import BrokerFigures
 from moldau.workers import ThreadWorkers
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from moldau.clock import Clock
 from moldau.config.declarations.security import TlsOptions
 from moldau.errors import ConfigurationError, MissingExtraError
-from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.figures import BrokerFigures
 from moldau.security.rules.certificate_dates import is_to_be_told, remaining
 from moldau.workers import Workers
 

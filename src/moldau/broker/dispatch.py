@@ -28,7 +28,7 @@ from moldau.broker.request_charge import (
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.errors import ErrorCode, MalformedFrameError
-from moldau.metrics.request_figures import NOT_TIMED, ApiFigures, ConnectionFigures
+from moldau.metrics.figures import NOT_TIMED, ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import LEAVE_GROUP, OFFSET_COMMIT, PRODUCE

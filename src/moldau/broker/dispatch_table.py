@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from moldau.broker.api import ServedApi
 from moldau.broker.handlers import LOADED_AT_START, load_handler
-from moldau.metrics.request_figures import RequestFigures
+from moldau.metrics.figures import RequestFigures
 from moldau.wire.apis import API_VERSIONS, APIS, NO_VERSION, PRODUCE
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import prepare_messages

@@ -13,7 +13,7 @@ from moldau.broker.authorization import require_topic
 from moldau.broker.fetch_session import AskedOnce, SessionPartition, TopicReference
 from moldau.broker.request_context import RequestContext
 from moldau.errors import KafkaError, UnknownTopicIdError
-from moldau.metrics.topic_traffic import TopicTraffic
+from moldau.metrics.figures import TopicTraffic
 from moldau.model import READ_COMMITTED, AclOperation, BrokerId
 from moldau.replication.partition import Partition
 from moldau.replication.partition_reads import FollowedRead, PartitionRead

@@ -8,7 +8,7 @@ from moldau.clock import Clock
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
-from moldau.quotas.client_quotas import ClientQuotas, QuotaWindows
+from moldau.quotas import ClientQuotas, QuotaWindows
 
 
 def connect_quotas(

@@ -23,9 +23,7 @@ from moldau.clock import Timer
 from moldau.errors import ThrottlingQuotaExceededError
 from moldau.model import BrokerId
 from moldau.net.port import Connection
-from moldau.quotas.client_quotas import ClientQuotas, WaitingClient
-from moldau.quotas.rules.entities import QuotaKind
-from moldau.quotas.rules.quota_table import AppliedQuota
+from moldau.quotas import AppliedQuota, ClientQuotas, QuotaKind, WaitingClient
 from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import RequestHeader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.metrics.request_figures import ApiFigures
+from moldau.metrics.figures import ApiFigures
 from moldau.model import Principal
 from moldau.net.port import Connection
 from moldau.wire.headers import RequestHeader

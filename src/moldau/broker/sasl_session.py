@@ -17,7 +17,7 @@ from moldau.clock import Clock
 from moldau.config.listener_options import ListenerOptions
 from moldau.coordination.port import CoordinationError
 from moldau.errors import ErrorCode, MalformedNodeError, SaslAuthenticationError
-from moldau.net.newcomers import Newcomers
+from moldau.net.connection_quotas import PendingConnections
 from moldau.net.port import Connection
 from moldau.security.rules.sasl_states import (
     SASL_AUTHENTICATE,
@@ -41,7 +41,7 @@ class SaslSession:
         mechanisms: Callable[[], SaslMechanisms],
         options: Callable[[], ListenerOptions],
         clock: Clock,
-        newcomers: Newcomers,
+        newcomers: PendingConnections,
         refused: RefusedClients,
     ) -> None:
         self.state = SaslState.NEW

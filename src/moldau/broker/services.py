@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from moldau.config.broker_options import BrokerOptions
     from moldau.groups.coordinator import GroupCoordinator
     from moldau.model import BrokerId
-    from moldau.quotas.client_quotas import ClientQuotas
+    from moldau.quotas import ClientQuotas
     from moldau.replication.partitions import Partitions
     from moldau.replication.replication_quota import ReplicationQuota
     from moldau.security.audit import AuditLog

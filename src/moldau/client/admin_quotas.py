@@ -16,16 +16,16 @@ from kio.schema.errors import ErrorCode
 from moldau.client.admin_part import AdminPart
 from moldau.client.broker_errors import error_for, find_error
 from moldau.errors import KafkaError
-from moldau.quotas.rules.entities import (
+from moldau.quotas import (
     CLIENT_ID,
     DEFAULT,
     IP,
     USER,
     Default,
     EntityName,
+    Match,
     QuotaEntity,
 )
-from moldau.quotas.rules.filters import Match
 from moldau.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 
 if TYPE_CHECKING:

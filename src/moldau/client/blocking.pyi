@@ -42,7 +42,7 @@ from moldau.client.transaction_values import (
 )
 from moldau.errors import ClientError, KafkaError
 from moldau.model import AclBinding, AclFilter, AclOperation, Principal, TopicPartition
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 from moldau.security.rules.scram import USUAL_ITERATIONS
 
 class Admin(BlockingFace):

@@ -29,7 +29,7 @@ from moldau.errors import InvalidConfigError, MalformedNodeError
 
 if TYPE_CHECKING:
     from moldau.config.operations import ConfigAlteration
-    from moldau.metrics.client_subscriptions import ClientSubscription
+    from moldau.metrics.client_metrics import ClientSubscription
 
 _log = logging.getLogger("moldau.cluster")
 
@@ -152,7 +152,7 @@ class ClientMetricsConfigs:
 
 def _read_subscription(name: str, settings: Mapping[str, str]) -> ClientSubscription | None:
     from moldau.config.client_metrics_options import ClientMetricsOptions
-    from moldau.metrics.client_subscriptions import ClientSubscription
+    from moldau.metrics.client_metrics import ClientSubscription
 
     try:
         ClientMetricsOptions.check_all(settings)

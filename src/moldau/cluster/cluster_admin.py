@@ -63,7 +63,7 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import BrokerId, TopicId
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 
 _log = logging.getLogger("moldau.cluster")
 

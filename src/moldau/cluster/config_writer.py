@@ -31,7 +31,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import MalformedNodeError, UnknownTopicError
 from moldau.model import BrokerId
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 
 _log = logging.getLogger("moldau.cluster")
 

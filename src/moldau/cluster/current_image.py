@@ -26,7 +26,7 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.errors import InvariantViolation
 from moldau.model import AclEntry, BrokerId, ResourcePattern, TopicId
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 
 Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]
 """Gets the old image, the new one, and the names of the topics made, changed or deleted."""

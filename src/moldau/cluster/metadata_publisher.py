@@ -41,7 +41,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import MoldauError
 from moldau.model import BrokerId, LeaderEpoch, ResourcePattern, TopicPartition
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 from moldau.tasks import TaskSupervisor
 
 _log = logging.getLogger("moldau.cluster")

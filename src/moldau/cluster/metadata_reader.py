@@ -38,7 +38,7 @@ from moldau.model import (
     ResourcePattern,
     TopicId,
 )
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 
 _log = logging.getLogger("moldau.cluster")
 

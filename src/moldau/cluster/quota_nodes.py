@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from moldau.cluster import layout
 from moldau.errors import MalformedNodeError
-from moldau.quotas.rules.entities import (
+from moldau.quotas import (
     DEFAULT,
     QUOTA_NAMES,
     Default,

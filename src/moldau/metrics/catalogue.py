@@ -1,15 +1,25 @@
-"""Every metric of a broker, declared once: its name, its labels, what it means, and what Kafka
-calls it. The endpoint, the page `docs/monitoring.md` and the tests read it.
+"""Every metric of a broker, declared once: name, labels, help, and what Kafka calls it.
 
-Names follow Prometheus' habits (base units, `_total` for counters). What Kafka computes itself
-(rates, percentiles) is left to Prometheus: `rate()` and `histogram_quantile()`.
+The endpoint, the page `docs/monitoring.md` and the tests read it; `python -m
+moldau.metrics.catalogue docs/monitoring.md` writes the table of that page. Names follow Prometheus'
+habits (base units, `_total` for counters). What Kafka computes itself (rates, percentiles) is left
+to Prometheus: `rate()` and `histogram_quantile()`.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Final
 
 from moldau.metrics.exposition import Metric, MetricKind
+
+# Every metric of a broker, declared once: its name, its labels, what it means, and what Kafka
+# calls it. The endpoint, the page `docs/monitoring.md` and the tests read it.
+#
+# Names follow Prometheus' habits (base units, `_total` for counters). What Kafka computes itself
+# (rates, percentiles) is left to Prometheus: `rate()` and `histogram_quantile()`.
+
 
 _SERVER = "kafka.server:type="
 _TRAFFIC = f"{_SERVER}BrokerTopicMetrics,name="
@@ -378,3 +388,34 @@ CATALOGUE: Final[tuple[Metric, ...]] = tuple(
     value for value in tuple(globals().values()) if isinstance(value, Metric)
 )
 """In the order of their declaration."""
+
+BEGIN = "<!-- metrics: written by python -m moldau.metrics.catalogue -->"
+END = "<!-- end of metrics -->"
+
+
+def render_table() -> str:
+    lines = ["| metric | labels | what it is | in Kafka |", "|---|---|---|---|"]
+    lines += [_row(metric) for metric in CATALOGUE]
+    return "\n".join(lines)
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{one}`" for one in metric.labels)
+    kafka = f"`{metric.jmx}`" if metric.jmx else ""
+    return f"| `{metric.sample_name}` ({metric.kind.value}) | {labels} | {metric.help} | {kafka} |"
+
+
+def put_table(page: str) -> str:
+    """The page with the table of now."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{render_table()}\n{END}{after}"
+
+
+def main() -> None:
+    page = Path(sys.argv[1])
+    page.write_text(put_table(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 Received bytes are written where they stay. Small frames share a buffer and are copied out of it; a
 large one, such as an answer full of records, gets a buffer of its own, into which the kernel
-writes and which is used again when the frame is not needed any more (`frame_buffers`).
+writes and which is used again when the frame is not needed any more (`FrameBuffers`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
+from sys import getrefcount
 from typing import Final, TypeAlias, cast
 
-from moldau.net.frame_buffers import FrameBuffers
 from moldau.net.port import Chunk
 
 _LENGTH: Final = struct.Struct(">i")
@@ -216,3 +216,45 @@ def _join_small(chunks: Sequence[_InMemory]) -> Iterator[_InMemory]:
             held_bytes += len(chunk)
     if held:
         yield b"".join(held)
+
+
+_KIB: Final = 1024
+_STEP_BYTES: Final = 256 * _KIB
+"""Sizes are multiples of it, so that answers of about the same size can take the same buffer."""
+_MOST_KEPT_BYTES: Final = 16 * 1024 * _KIB
+
+
+class FrameBuffers:
+    """Gives views of buffers that nobody else uses."""
+
+    def __init__(self, most_kept_bytes: int = _MOST_KEPT_BYTES) -> None:
+        self._most_kept_bytes = most_kept_bytes
+        self._kept: list[bytearray] = []  # free or in use, the least recently used first
+        self._kept_bytes = 0  # at most `most_kept_bytes`
+
+    def take(self, size: int) -> memoryview:
+        """A writable view of so many bytes, with anything in them."""
+        for number in reversed(range(len(self._kept))):  # what was used last is still in caches
+            if len(self._kept[number]) >= size and _is_free(self._kept, number):
+                buffer = self._kept.pop(number)
+                self._kept.append(buffer)
+                return memoryview(buffer)[:size]
+        buffer = bytearray(-(-size // _STEP_BYTES) * _STEP_BYTES)
+        self._maybe_keep(buffer)
+        return memoryview(buffer)[:size]
+
+    def _maybe_keep(self, buffer: bytearray) -> None:
+        if len(buffer) > self._most_kept_bytes:
+            return
+        self._kept.append(buffer)
+        self._kept_bytes += len(buffer)
+        while self._kept_bytes > self._most_kept_bytes:
+            self._kept_bytes -= len(self._kept.pop(0))
+
+
+def _is_free(buffers: list[bytearray], number: int) -> bool:
+    return getrefcount(buffers[number]) <= _FREE
+
+
+# What a buffer counts in which nobody but the list has a part, by this interpreter's way to count.
+_FREE: Final = (lambda buffers, number: getrefcount(buffers[number]))([bytearray()], 0)

@@ -1,20 +1,22 @@
-"""The connections of all listeners of a broker, counted, and who has to wait or to go.
+"""The connections of all listeners of a broker: how many there may be, and how fast they come.
 
-The listeners ask before they accept, and tell when a connection ends. A shell around
-`rules.connection_slots`, owned by the event loop.
+As Kafka's `ConnectionQuotas` (KIP-402, KIP-612): where there is no slot the listener does not
+accept, and clients wait in the kernel's queue until another connection ends. The listener of the
+brokers is protected where there are others: it has a slot while clients hold them all, and then a
+connection of a client is closed for it. The listeners ask before they accept, and report when a
+connection ends. Owned by the event loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from heapq import nsmallest
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from moldau.clock import Clock
+from moldau.clock import Clock, Timer
 from moldau.net.port import ConnectionLimits
-from moldau.net.rules.connection_slots import CreationPace, Usage, excess, has_slot
 
 MOST_SECONDS_BETWEEN_LOOKS: Final = 1.0
 """A limit may have been raised."""
@@ -115,7 +117,7 @@ class ConnectionQuotas:
     def close_excess(self) -> None:
         """Of the listeners that are not protected, those that were not used for longest. There are
         too many when brokers have come, or the limit was lowered."""
-        count = excess(self._of_broker())
+        count = count_excess(self._of_broker())
         if not count:
             return
         of_clients = chain.from_iterable(
@@ -135,3 +137,104 @@ def _idleness(connection: CountedConnection) -> tuple[bool, float]:
     nothing for longest. As exact as the sweep that looks for idle ones, ten seconds."""
     is_used = connection.is_busy or connection.frames != connection.seen_frames
     return is_used, connection.idle_since
+
+
+class Usage(NamedTuple):
+    """How many connections there are, and may be."""
+
+    held: int
+    most: int
+
+
+def has_slot(of_listener: Usage, of_broker: Usage, *, is_protected: bool) -> bool:
+    if of_listener.held >= of_listener.most:
+        return False
+    return is_protected or of_broker.held < of_broker.most
+
+
+def count_excess(of_broker: Usage) -> int:
+    """How many connections of clients have to be closed."""
+    return max(0, of_broker.held - of_broker.most)
+
+
+class CreationPace(NamedTuple):
+    """Connections at a bounded rate: in any second at most twice the rate, in the long run the
+    rate. `due` is when the next one would come if all came evenly."""
+
+    due: float = float("-inf")
+
+    def wait(self, rate: int, now: float) -> float:
+        """Seconds until another may be accepted."""
+        if rate <= 0:
+            return float("inf")
+        return max(0.0, self.due - now - (1.0 - 1.0 / rate))
+
+    def accepted(self, rate: int, now: float) -> CreationPace:
+        return self if rate <= 0 else CreationPace(max(self.due, now) + 1.0 / rate)
+
+
+MAX_PENDING_CONNECTIONS: Final = 1_000
+PENDING_SECONDS: Final = 20.0
+
+
+class Closable(Protocol):
+    @property
+    def peer_host(self) -> str: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class PendingConnections:
+    """See the module. `add` when one comes, `discard` when it is known or gone."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        what: str,
+        *,
+        on_ended: Callable[[str, str], None] | None = None,
+        most: int = MAX_PENDING_CONNECTIONS,
+        seconds: float = PENDING_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._what = what
+        self._on_ended = on_ended  # hears of each that was ended: its host, and why
+        self._most = most
+        self._seconds = seconds
+        self._since: dict[Closable, float] = {}  # monotonic seconds; in the order of coming
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def add(self, connection: Closable) -> None:
+        self._since[connection] = self._clock.monotonic()
+        if len(self._since) > self._most:
+            self._end(next(iter(self._since)), f"too many {self._what}s are under way")
+        if self._timer is None:
+            self._timer = self._clock.call_later(self._seconds, self._on_time)
+
+    def discard(self, connection: Closable) -> None:
+        self._since.pop(connection, None)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_time(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        late = [one for one, since in self._since.items() if now - since >= self._seconds]
+        for connection in late:
+            self._end(connection, f"the {self._what} took longer than {self._seconds:g} seconds")
+        if self._since:
+            first = next(iter(self._since.values()))
+            pause = max(0.1, first + self._seconds - now)
+            self._timer = self._clock.call_later(pause, self._on_time)
+
+    def _end(self, connection: Closable, reason: str) -> None:
+        self._since.pop(connection, None)
+        connection.close(reason)
+        if self._on_ended is not None:
+            self._on_ended(connection.peer_host, reason)

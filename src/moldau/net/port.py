@@ -1,7 +1,7 @@
 """The network port: frames in, chunks out.
 
 A server side hands each accepted connection to the broker as a `Connection` and feeds its frames
-to a `FrameReceiver`. `net.listener` does that on real sockets; `moldau.testing.MemoryNetwork` does
+to a `FrameReceiver`. `net.sockets` does that on real sockets; `moldau.testing.MemoryNetwork` does
 it inside one process, where links can be cut and delayed.
 
 Rules that every implementation keeps, and the broker relies on:

@@ -11,11 +11,13 @@ other way round.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from moldau.net.connection import (
     BYTES_PER_TURN,
@@ -25,7 +27,6 @@ from moldau.net.connection import (
     SocketConnection,
     read_whole,
 )
-from moldau.net.handshake_turns import HandshakeTurns
 from moldau.net.port import Chunk, Range
 
 RECORD_BYTES: Final = 16 << 10
@@ -287,3 +288,42 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).lower().replace("_", " ")
     return getattr(error, "strerror", None) or str(error)
+
+
+STEPS_PER_TURN: Final = 4
+"""With an elliptic key a millisecond; with RSA of 4,096 bits some twenty."""
+
+
+class Handshaking(Protocol):
+    def shake_hands(self) -> None:
+        """One step; does nothing when the connection is closed."""
+        ...
+
+
+class HandshakeTurns:
+    """Those whose next step is due, in the order of coming."""
+
+    __slots__ = ("_due", "_is_scheduled", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: deque[Handshaking] = deque()
+        self._is_scheduled = False
+
+    def add(self, connection: Handshaking) -> None:
+        """It is not to be added again before its step was done."""
+        self._due.append(connection)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._due and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._take)
+
+    def _take(self) -> None:
+        self._is_scheduled = False
+        try:
+            for _ in range(min(STEPS_PER_TURN, len(self._due))):
+                self._due.popleft().shake_hands()
+        finally:  # one that fails holds up nobody else
+            self._schedule()

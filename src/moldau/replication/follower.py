@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from moldau.metrics.topic_traffic import TopicTraffic
+from moldau.metrics.figures import TopicTraffic
 from moldau.model import LeaderEpoch, Offset, TopicPartition
 from moldau.replication.partition_listeners import PartitionListeners
 from moldau.replication.rules.replica_state import ReplicaState

@@ -19,8 +19,8 @@ from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import OffsetNotAvailableError, OffsetOutOfRangeError
+from moldau.metrics.figures import TopicTraffic
 from moldau.metrics.history import EventKind
-from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.control_records import EndTransactionMarker, build_marker_batch

@@ -30,7 +30,7 @@ from moldau.errors import (
     StorageError,
     UnknownTopicError,
 )
-from moldau.metrics.topic_traffic import TopicTraffics
+from moldau.metrics.figures import TopicTraffics
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.replication.kept_logs import ServedState
 from moldau.replication.partition import Partition, PartitionObserver

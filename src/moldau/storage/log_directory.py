@@ -23,8 +23,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from moldau.clock import Clock
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
+from moldau.metrics.figures import StorageFigures
 from moldau.metrics.history import History
-from moldau.metrics.storage_figures import StorageFigures
 from moldau.storage.files import SCARCITY, FailedSyncError, Files
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.rules.file_names import LOSS_FILE

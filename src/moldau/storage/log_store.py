@@ -26,8 +26,8 @@ from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StartupError, StorageError
+from moldau.metrics.figures import StorageFigures
 from moldau.metrics.history import History
-from moldau.metrics.storage_figures import StorageFigures
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.clean_marker import describe_segments, write_clean_marker

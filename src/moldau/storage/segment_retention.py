@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from moldau.config.topic_options import TopicOptions
+from moldau.metrics.figures import StorageFigures
 from moldau.metrics.history import EventKind, History
-from moldau.metrics.storage_figures import StorageFigures
 from moldau.model import TopicPartition
 from moldau.storage.files import Files
 from moldau.storage.rules.retention import (

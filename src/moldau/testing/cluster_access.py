@@ -40,7 +40,7 @@ from moldau.model import (
     ResourcePattern,
     TopicPartition,
 )
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 from moldau.security.rules.jaas import format_jaas
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.simulated_clients import Client, SimulatedReader

@@ -10,9 +10,9 @@ _MEMORY = "moldau.testing.memory_connection"
 _SOCKET = "moldau.net.connection"
 _REPLICATED = "unit/broker/handlers/test_replicated_data.py"
 _NETWORK = "contract/test_network.py"
-_SLOTS = "moldau.net.rules.connection_slots"
+_SLOTS = "moldau.net.connection_quotas"
 _QUOTAS = "moldau.net.connection_quotas"
-_SLOT_TESTS = "unit/net/rules/test_connection_slots.py"
+_SLOT_TESTS = "unit/net/test_connection_slots.py"
 
 MUTANTS = (
     Mutant(

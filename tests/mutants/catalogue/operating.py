@@ -15,7 +15,7 @@ MUTANTS = (
         breaks="a scrape grows with the number of topics, without a bound",
         edits=(
             Edit(
-                "moldau.metrics.topic_traffic",
+                "moldau.metrics.figures",
                 "TopicTraffics.of",
                 "len(self._by_topic) >= self._most_topics",
                 "len(self._by_topic) < 0",
@@ -27,7 +27,7 @@ MUTANTS = (
         name="untimed-requests-are-not-counted",
         rule="metrics",
         breaks="the request that is timed stands for itself alone",
-        edits=(Edit("moldau.metrics.request_figures", "ApiFigures.note_timed", "self._span"),),
+        edits=(Edit("moldau.metrics.figures", "ApiFigures.note_timed", "self._span"),),
         tests=(f"{_METRICS}/test_request_figures.py",),
     ),
     Mutant(
@@ -36,13 +36,13 @@ MUTANTS = (
         breaks="seconds of lag begin before the record that is not read",
         edits=(
             Edit(
-                "moldau.metrics.lag_samples",
+                "moldau.broker.monitoring.group_lag",
                 "seconds_behind",
                 "former.at + share * (sample.at - former.at)",
                 "former.at",
             ),
         ),
-        tests=(f"{_METRICS}/test_lag_samples.py",),
+        tests=("unit/broker/monitoring/test_lag_samples.py",),
     ),
     Mutant(
         name="clients-push-whenever-they-like",

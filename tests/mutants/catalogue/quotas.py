@@ -45,7 +45,7 @@ MUTANTS = (
         breaks="a muted connection waits as long as a quota asked for that was raised or removed",
         edits=(
             Edit(
-                "moldau.quotas.client_quotas",
+                "moldau.quotas",
                 "ClientQuotas.apply",
                 "applied != waiting.applied",
                 "False",
@@ -63,7 +63,7 @@ MUTANTS = (
         breaks="a client whose quota changes goes on before what it owes is paid at the new rate",
         edits=(
             Edit(
-                "moldau.quotas.client_quotas",
+                "moldau.quotas",
                 "ClientQuotas.apply",
                 "0.0 if applied is None else self.seconds_of_debt(applied)",
                 "0.0",

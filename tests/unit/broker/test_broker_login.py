@@ -12,7 +12,7 @@ from moldau.broker.broker_security import BrokerSecurity
 from moldau.broker.ports import Ports
 from moldau.config.current import CurrentBrokerOptions
 from moldau.errors import ConfigurationError
-from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.figures import BrokerFigures
 from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 

@@ -12,7 +12,7 @@ import pytest
 from moldau.broker.certificate_watch import CertificateWatch, KeyStore
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.resolve import Layers
-from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.figures import BrokerFigures
 from moldau.security.certificates import issue, make_authority
 from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers

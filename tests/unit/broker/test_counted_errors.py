@@ -7,7 +7,7 @@ from typing import Any
 from moldau.broker import dispatch
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
-from moldau.metrics.request_figures import ApiFigures
+from moldau.metrics.figures import ApiFigures
 from moldau.wire.apis import HEARTBEAT, METADATA, OFFSET_COMMIT, Api
 from moldau.wire.headers import RequestHeader
 from moldau.wire.shape import EncodedArray

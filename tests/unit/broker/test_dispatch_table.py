@@ -11,7 +11,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from moldau.broker import handlers
 from moldau.broker.dispatch_table import DispatchTable
 from moldau.broker.handlers import load_handler
-from moldau.metrics.request_figures import RequestFigures
+from moldau.metrics.figures import RequestFigures
 from moldau.wire.apis import APIS, HEARTBEAT, SERVED, Api
 from moldau.wire.headers import RequestHeader
 from moldau.workers import InlineWorkers, Workers

@@ -9,7 +9,7 @@ from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
-from moldau.metrics.topic_traffic import TopicTraffic
+from moldau.metrics.figures import TopicTraffic
 from moldau.model import TopicPartition
 from moldau.replication.partition_reads import PartitionRead
 from moldau.testing import ManualClock

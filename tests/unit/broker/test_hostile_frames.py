@@ -16,7 +16,7 @@ from broker.handlers.test_authorization_walk import MALLORY, SECRET, values_for
 from moldau.broker.dispatch import RequestPump
 from moldau.broker.dispatch_table import DispatchTable
 from moldau.broker.handlers import load_handler
-from moldau.metrics.request_figures import ConnectionFigures, RequestFigures
+from moldau.metrics.figures import ConnectionFigures, RequestFigures
 from moldau.model import ANONYMOUS, Principal
 from moldau.tasks import TaskSupervisor
 from moldau.testing.manual_clock import wait_until_idle

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from broker.handlers.handler_bench import HandlerBench, with_broker
 from moldau.broker.monitoring.collector import Sources, collect_broker
 from moldau.broker.monitoring.group_lag import Lag
-from moldau.metrics.broker_figures import BrokerFigures
 from moldau.metrics.exposition import Exposition, Metric
-from moldau.metrics.topic_traffic import MOST_TOPICS
+from moldau.metrics.figures import MOST_TOPICS, BrokerFigures
 
 PAIRS = 2000
 MOST_PER_TURN = 400

@@ -23,7 +23,7 @@ from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import StoreLostError
 from moldau.errors import ErrorCode, MalformedNodeError, SaslAuthenticationError
 from moldau.model import ANONYMOUS, Principal
-from moldau.net.newcomers import Newcomers
+from moldau.net.connection_quotas import PendingConnections
 from moldau.net.port import Connection
 from moldau.security.audit import AUDIT_LOGGER, AuditLog
 from moldau.security.rules.bearer import format_bearer
@@ -101,7 +101,7 @@ class _Login:
             lambda: self._mechanisms,
             lambda: self._options,
             self.clock,
-            Newcomers(self.clock, "login"),
+            PendingConnections(self.clock, "login"),
             RefusedClients(self.clock, AuditLog(self.clock)),
         )
 

@@ -25,7 +25,7 @@ from moldau.errors import (
     TlsHandshakeError,
     UnknownTopicError,
 )
-from moldau.quotas.rules.entities import QUOTA_NAMES
+from moldau.quotas import QUOTA_NAMES
 from support.command_line import run_process
 
 NOBODY = "127.0.0.1:1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from moldau.metrics.client_subscriptions import (
+from moldau.metrics.client_metrics import (
     DEFAULT_INTERVAL_MS,
     ClientSubscription,
     request_metrics,

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from moldau.metrics.catalogue import CATALOGUE
 from moldau.metrics.exposition import Exposition, Metric, MetricKind, wants_openmetrics
-from moldau.metrics.histogram import Histogram
+from moldau.metrics.figures import Histogram
 
 COUNTER = Metric("m_bytes", MetricKind.COUNTER, 'of "all" \\ things', ("topic",))
 GAUGE = Metric("m_level", MetricKind.GAUGE, "a level")

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.metrics.histogram import Histogram
+from moldau.metrics.figures import Histogram
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moldau.metrics.reference import put_table
+from moldau.metrics.catalogue import put_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "monitoring.md"
 
 
 def test_the_table_is_the_catalogue() -> None:
     page = PAGE.read_text()
-    assert put_table(page) == page, "run: python -m moldau.metrics.reference docs/monitoring.md"
+    assert put_table(page) == page, "run: python -m moldau.metrics.catalogue docs/monitoring.md"

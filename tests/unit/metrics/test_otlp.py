@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.metrics.client_series import group_series, name_series
+from moldau.metrics.client_metrics import (
+    MalformedPushError,
+    PushedPoint,
+    group_series,
+    name_series,
+    read_push,
+)
 from moldau.metrics.exposition import MetricKind
-from moldau.metrics.otlp import MalformedPushError, PushedPoint, read_push
 
 CLIENT = {"client_id": "c", "client_instance_id": "i", "client_software": "s 1"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.metrics.request_figures import TIMED_ONE_OF, ApiFigures
+from moldau.metrics.figures import TIMED_ONE_OF, ApiFigures
 
 
 @given(st.lists(st.sampled_from(["at once", "waits", "read"]), max_size=200))

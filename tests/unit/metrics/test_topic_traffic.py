@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.metrics.topic_traffic import OTHERS, TopicTraffics
+from moldau.metrics.figures import OTHERS, TopicTraffics
 
 
 def test_topics_beyond_the_bound_share_one_set() -> None:

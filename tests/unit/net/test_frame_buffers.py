@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.net.frame_buffers import FrameBuffers
+from moldau.net.channel import FrameBuffers
 
 MIB = 1024 * 1024
 

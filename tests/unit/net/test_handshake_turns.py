@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from moldau.net.handshake_turns import STEPS_PER_TURN, HandshakeTurns
+from moldau.net.tls_connection import STEPS_PER_TURN, HandshakeTurns
 
 
 class Client:

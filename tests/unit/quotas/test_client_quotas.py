@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from moldau.quotas.client_quotas import ClientQuotas, QuotaWindows
-from moldau.quotas.rules.entities import DEFAULT, QuotaEntity, QuotaKind
+from moldau.quotas import DEFAULT, ClientQuotas, QuotaEntity, QuotaKind, QuotaWindows
 from moldau.testing.manual_clock import ManualClock
 
 PRODUCE = QuotaKind.PRODUCE

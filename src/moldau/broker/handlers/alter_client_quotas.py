@@ -18,7 +18,7 @@ from moldau.broker.authorization import audit_change, require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import AclOperation
-from moldau.quotas.rules.entities import (
+from moldau.quotas import (
     QuotaEntity,
     require_entity,
     require_kind,

@@ -1,6 +1,6 @@
 """DescribeClientQuotas, versions 0 and 1 (KIP-546).
 
-The quotas of the entities that a filter matches; `quotas.rules.filters` says which.
+The quotas of the entities that a filter matches; `quotas` says which.
 
 v1 is flexible.
 """
@@ -15,8 +15,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
-from moldau.quotas.rules.entities import Default, QuotaEntity
-from moldau.quotas.rules.filters import NameCondition, find_matching
+from moldau.quotas import Default, NameCondition, QuotaEntity, find_matching
 from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from moldau.errors import (
     FetchSessionTopicIdError,
     KafkaError,
 )
-from moldau.metrics.topic_traffic import TopicTraffic
+from moldau.metrics.figures import TopicTraffic
 from moldau.model import AclOperation, Principal, TopicPartition
 from moldau.net.port import Chunk
 from moldau.replication.partition_reads import PartitionRead

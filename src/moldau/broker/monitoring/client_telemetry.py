@@ -11,19 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.errors import ErrorCode, KafkaError
+from moldau.metrics.client_metrics import (
+    ClientSeries,
+    MalformedPushError,
+    RequestedMetrics,
+    group_series,
+    name_series,
+    read_push,
+    request_metrics,
+)
+from moldau.metrics.exposition import Exposition
 from moldau.records.compression import Codec, decompress
 from moldau.workers import Workers
-
-if TYPE_CHECKING:
-    from moldau.metrics.client_series import ClientSeries
-    from moldau.metrics.client_subscriptions import RequestedMetrics
-    from moldau.metrics.exposition import Exposition
 
 MOST_CLIENTS: Final = 500
 MOST_SERIES: Final = 300
@@ -106,8 +111,6 @@ class ClientTelemetry:
         self, client: TelemetryClient, instance_id: UUID
     ) -> tuple[UUID, RequestedMetrics, ErrorCode]:
         """What a client shall push, and as whom; a new one gets an id."""
-        from moldau.metrics.client_subscriptions import request_metrics
-
         now = self._clock.monotonic()
         self._forget_silent(now)
         if instance_id == NO_ID:
@@ -141,8 +144,6 @@ class ClientTelemetry:
         is_terminating: bool,
     ) -> ErrorCode:
         """Take what a client pushed. It is read by a worker: a megabyte takes its time."""
-        from moldau.metrics.otlp import MalformedPushError
-
         now = self._clock.monotonic()
         instance = self._instances.get(instance_id)
         if instance_id == NO_ID or (instance is not None and instance.is_over):
@@ -204,9 +205,6 @@ def _read(
     codec_number: int, data: bytes, labels: Mapping[str, str], max_bytes: int
 ) -> tuple[list[ClientSeries], int]:
     """The series of a push, and how many of it are too many."""
-    from moldau.metrics.client_series import name_series
-    from moldau.metrics.otlp import read_push
-
     codec = Codec.require(codec_number)
     points = read_push(bytes(decompress(codec, data, max_bytes)) if data else b"")
     series = [name_series(point, labels) for point in islice(points, MOST_SERIES)]
@@ -215,8 +213,6 @@ def _read(
 
 def _write_out(pushing: Sequence[Sequence[ClientSeries]], pushes: int, dropped: int) -> Exposition:
     from moldau.metrics import catalogue
-    from moldau.metrics.client_series import group_series
-    from moldau.metrics.exposition import Exposition
 
     out = Exposition()
     shown = list(islice(chain.from_iterable(pushing), MOST_SHOWN))

@@ -14,7 +14,7 @@ from moldau.cluster.rules.partition_changes import (
     describe_leader,
     find_changes,
 )
-from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.figures import BrokerFigures
 from moldau.metrics.history import EventKind, History
 from moldau.model import NO_BROKER, BrokerId
 

@@ -19,9 +19,8 @@ from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.metrics import catalogue
-from moldau.metrics.broker_figures import BrokerFigures
 from moldau.metrics.exposition import Exposition
-from moldau.metrics.request_figures import ConnectionFigures
+from moldau.metrics.figures import BrokerFigures, ConnectionFigures
 from moldau.model import NO_BROKER
 from moldau.replication.partition import Partition
 from moldau.storage.directory_reports import DirectoryCapacity

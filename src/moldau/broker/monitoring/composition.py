@@ -24,9 +24,8 @@ from moldau.broker.services import Services
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
-from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.figures import BrokerFigures, ConnectionFigures
 from moldau.metrics.history import EventKind, History
-from moldau.metrics.request_figures import ConnectionFigures
 from moldau.model import BrokerId
 from moldau.net.peer import Peer
 

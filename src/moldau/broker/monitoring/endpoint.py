@@ -22,8 +22,8 @@ from moldau.clock import Clock
 from moldau.config.declarations.metrics import split_address
 from moldau.errors import StartupError
 from moldau.metrics import catalogue
-from moldau.metrics.broker_figures import BrokerFigures
 from moldau.metrics.exposition import OPENMETRICS, TEXT, Exposition, wants_openmetrics
+from moldau.metrics.figures import BrokerFigures
 from moldau.metrics.history import EventKind, History, encode_events
 from moldau.net.http_server import HttpAnswer, HttpRequest, HttpServer
 from moldau.workers import Workers

@@ -1,13 +1,13 @@
 """How far the groups that this broker coordinates are behind, looked at every ten seconds.
 
 Ends of partitions that have a replica here are at hand; those of others are asked for, one request
-to each of their leaders. A shell; `metrics.lag_samples` knows how records become seconds.
+to each of their leaders. A shell; `broker.monitoring.group_lag` knows how records become seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from moldau.clock import Clock
@@ -16,7 +16,6 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.deleted_topics import is_current
 from moldau.groups.rules.groups import AnyGroup
 from moldau.groups.rules.share_group import ShareGroup
-from moldau.metrics.lag_samples import EndSample, add_sample, seconds_behind
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.replication.partitions import Partitions
 
@@ -119,3 +118,47 @@ class GroupLags:
             for one, told in (await self._ask_ends(questions)).items():
                 ends[one] = max(end.end_offset for end in told.values())
         return ends
+
+
+MOST_SAMPLES: Final = 120
+"""Of one partition. When there are more, every second of the older half goes."""
+
+
+class EndSample(NamedTuple):
+    """Where a partition ended at a time, in seconds."""
+
+    at: float
+    end_offset: int
+
+
+def add_sample(samples: Sequence[EndSample], sample: EndSample) -> tuple[EndSample, ...]:
+    """With one more look. Where nothing has come, only the last of them counts."""
+    if samples and sample.end_offset < samples[-1].end_offset:
+        return (sample,)  # cut off, or another topic: what was known says nothing
+    kept = tuple(samples)
+    if len(kept) >= 2 and kept[-1].end_offset == kept[-2].end_offset == sample.end_offset:
+        kept = kept[:-1]
+    kept = (*kept, sample)
+    if len(kept) > MOST_SAMPLES:
+        older, newer = kept[: MOST_SAMPLES // 2], kept[MOST_SAMPLES // 2 :]
+        kept = older[::2] + newer
+    return kept
+
+
+def seconds_behind(samples: Sequence[EndSample], committed: int, now: float) -> float:
+    """How long ago the first record that is not committed came.
+
+    0 where there is none. Before the first look nothing is known: then since that look.
+    """
+    if not samples or committed >= samples[-1].end_offset:
+        return 0.0
+    former: EndSample | None = None
+    for sample in samples:
+        if sample.end_offset > committed:
+            if former is None:
+                return max(0.0, now - sample.at)
+            share = (committed - former.end_offset) / (sample.end_offset - former.end_offset)
+            came_at = former.at + share * (sample.at - former.at)
+            return max(0.0, now - came_at)
+        former = sample
+    return 0.0

@@ -11,7 +11,7 @@ from typing import Final
 from moldau.clock import Clock
 from moldau.cluster.layout import CLUSTER_ID
 from moldau.coordination.port import Coordination, CoordinationError
-from moldau.metrics.histogram import Histogram
+from moldau.metrics.figures import Histogram
 
 _LOOP_SECONDS: Final = 0.5
 _STORE_SECONDS: Final = 10.0

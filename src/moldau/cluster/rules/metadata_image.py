@@ -26,7 +26,7 @@ from moldau.model import (
     TopicId,
     TopicPartition,
 )
-from moldau.quotas.rules.entities import NO_QUOTAS, QuotaEntity, Quotas
+from moldau.quotas import NO_QUOTAS, QuotaEntity, Quotas
 
 K = TypeVar("K")
 S = TypeVar("S")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from moldau.console.data.cluster import Cluster
 from moldau.errors import UnsupportedByBrokerError
 from moldau.model import AclOperation
-from moldau.quotas.rules.entities import QuotaEntity
+from moldau.quotas import QuotaEntity
 
 
 async def find_rights(cluster: Cluster) -> frozenset[AclOperation]:

@@ -39,7 +39,7 @@ from moldau.errors import (
     UnsupportedByBrokerError,
 )
 from moldau.model import AclOperation
-from moldau.quotas.rules.entities import QuotaEntity, QuotaKind
+from moldau.quotas import QuotaEntity, QuotaKind
 
 _USER_COLUMNS = (
     TableColumn(name="user", label="User", kind="open"),

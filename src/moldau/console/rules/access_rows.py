@@ -8,7 +8,7 @@ from moldau.client.admin_users import ScramCredentialInfo
 from moldau.console.rules.paging import matches, natural_key
 from moldau.errors import ConfigurationError
 from moldau.model import AclBinding, AclPermission
-from moldau.quotas.rules.entities import DEFAULT, EntityName, QuotaEntity, QuotaKind
+from moldau.quotas import DEFAULT, EntityName, QuotaEntity, QuotaKind
 
 Row = dict[str, object]
 

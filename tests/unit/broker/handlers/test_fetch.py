@@ -12,7 +12,7 @@ from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError
-from moldau.metrics.topic_traffic import TopicTraffic
+from moldau.metrics.figures import TopicTraffic
 from moldau.model import CONSUMER
 from moldau.replication.partition_reads import PartitionRead
 from moldau.testing import ManualClock

@@ -17,7 +17,7 @@ from moldau.broker.monitoring.client_telemetry import (
     TelemetryClient,
 )
 from moldau.errors import ErrorCode
-from moldau.metrics.client_subscriptions import ClientSubscription
+from moldau.metrics.client_metrics import ClientSubscription
 from moldau.records.compression import Codec, compress
 from moldau.testing import ManualClock
 from moldau.workers import InlineWorkers

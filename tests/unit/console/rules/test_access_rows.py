@@ -26,7 +26,7 @@ from moldau.model import (
     PatternType,
     ResourcePattern,
 )
-from moldau.quotas.rules.entities import DEFAULT, QuotaEntity
+from moldau.quotas import DEFAULT, QuotaEntity
 
 ALLOWED = AclBinding(
     ResourcePattern(AclResourceType.TOPIC, "orders.", PatternType.PREFIXED),

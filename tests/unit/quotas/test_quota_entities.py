@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import InvalidRequestError, UnsupportedVersionError
-from moldau.quotas.rules.entities import (
+from moldau.quotas import (
     DEFAULT,
+    AppliedQuota,
+    QuotaAccount,
     QuotaEntity,
     QuotaKind,
+    QuotaTable,
     require_entity,
     require_limit,
 )
-from moldau.quotas.rules.quota_table import AppliedQuota, QuotaAccount, QuotaTable
 
 PRODUCE = QuotaKind.PRODUCE.value
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.metrics.lag_samples import MOST_SAMPLES, EndSample, add_sample, seconds_behind
+from moldau.broker.monitoring.group_lag import MOST_SAMPLES, EndSample, add_sample, seconds_behind
 
 STEADY = tuple(EndSample(float(at), at * 10) for at in range(11))  # ten records a second
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import InvalidRequestError, UnsupportedVersionError
-from moldau.quotas.rules.entities import DEFAULT, QuotaEntity
-from moldau.quotas.rules.filters import Match, NameCondition, find_matching
+from moldau.quotas import DEFAULT, Match, NameCondition, QuotaEntity, find_matching
 
 LIMITS = {"producer_byte_rate": 1.0}
 ALL = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.quotas.rules.token_bucket import Bucket, is_idle
+from moldau.quotas import Bucket, is_idle
 
 RATE, BURST = 100.0, 100.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from moldau.net.newcomers import NEWCOMER_SECONDS, Newcomers
+from moldau.net.connection_quotas import PENDING_SECONDS, PendingConnections
 from moldau.testing.manual_clock import ManualClock
 
 
@@ -21,14 +21,14 @@ def test_who_takes_too_long_is_ended_and_it_is_told() -> None:
     async def run() -> None:
         clock = ManualClock()
         told: list[tuple[str, str]] = []
-        newcomers = Newcomers(
+        newcomers = PendingConnections(
             clock, "login", on_ended=lambda host, reason: told.append((host, reason))
         )
         slow, quick = Client("10.0.0.1"), Client("10.0.0.2")
         newcomers.add(slow)
         newcomers.add(quick)
         newcomers.discard(quick)
-        await clock.advance(NEWCOMER_SECONDS + 1)
+        await clock.advance(PENDING_SECONDS + 1)
         assert slow.reason == "the login took longer than 20 seconds"
         assert not quick.reason
         assert told == [("10.0.0.1", slow.reason)]
@@ -39,7 +39,7 @@ def test_who_takes_too_long_is_ended_and_it_is_told() -> None:
 def test_when_there_are_too_many_the_oldest_goes() -> None:
     async def run() -> None:
         clock = ManualClock()
-        newcomers = Newcomers(clock, "login", most=2)
+        newcomers = PendingConnections(clock, "login", most=2)
         clients = [Client(str(number)) for number in range(3)]
         for client in clients:
             newcomers.add(client)

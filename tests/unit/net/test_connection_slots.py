@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.net.rules.connection_slots import CreationPace, Usage, excess, has_slot
+from moldau.net.connection_quotas import CreationPace, Usage, count_excess, has_slot
 
 FREE, FULL, OVER = Usage(1, 2), Usage(2, 2), Usage(5, 2)
 
@@ -23,7 +23,7 @@ def test_brokers_need_one_of_their_listener_only() -> None:
 
 
 def test_what_is_beyond_the_limit_goes() -> None:
-    assert [excess(usage) for usage in (FREE, FULL, OVER)] == [0, 0, 3]
+    assert [count_excess(usage) for usage in (FREE, FULL, OVER)] == [0, 0, 3]
 
 
 def test_nothing_is_accepted_at_the_rate_zero() -> None:

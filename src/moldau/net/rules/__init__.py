@@ -1,1 +1,0 @@
-"""Decisions about connections: values in, values out."""

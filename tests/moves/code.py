@@ -38,7 +38,8 @@ class Source:
 
     def line_span(self, first: int, last: int) -> tuple[int, int]:
         """Whole lines, with the end of the last one."""
-        return self._starts[first - 1], min(self._starts[last], len(self.text))
+        end = self._starts[last] if last < len(self._starts) else len(self.text)
+        return self._starts[first - 1], min(end, len(self.text))
 
     def name_span(self, node: Function | ast.ClassDef) -> tuple[int, int]:
         """Where a definition has its name."""

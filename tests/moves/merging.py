@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from moves.code import (
 
 BUILTINS = frozenset(dir(builtins))
 FLAG = "TYPE_CHECKING"
+EMPTY_BLOCK = re.compile(rf"^if {FLAG}:\n(?=\n*(?:\S|\Z))", re.MULTILINE)
+"""All that it imported is in the same module now."""
 COMMENT_COLUMNS = 98
 REST = "(rest)"
 
@@ -207,7 +210,7 @@ def prepare(
             if len(kept) < len(node.names) and any("#" in line for line in lines):
                 problems.notes.append(f"{module}:{node.lineno} an import goes, and its comment")
             edits += keep_aliases(source, node, kept, parents)
-    return source.edited(edits)
+    return EMPTY_BLOCK.sub("", source.edited(edits))
 
 
 def _rename_own(module: str, source: Source, moves: MoveMap) -> Iterator[Edit]:

@@ -3,9 +3,8 @@
 Failures that a person can mend are one message on stderr that says how; anything else is a bug and
 shows its traceback. Most starts of a broker come by `plain_start` instead.
 
-Commands are imported when they are run: `moldau start` should not pay for the others. A command is
-one function with Typer's annotations. Its module imports at the top only what its signature needs;
-what it works with (the client, Rich, kio) is imported in its body.
+Commands are imported when they are run: `moldau start` should not pay for the others, and lists of
+commands show the help in the table below. A command is one function with Typer's annotations.
 """
 
 from __future__ import annotations
@@ -36,9 +35,10 @@ Wrap = Callable[[Callable[..., object]], Callable[..., object]]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Names a function as `module:function`."""
+    """Names a function as `module:function`. With `help`, the list of commands imports nothing."""
 
     path: str
+    help: str | None = None
 
     def load(self, name: str, wrap: Wrap) -> Runnable:
         module, _, function = self.path.partition(":")
@@ -102,12 +102,25 @@ class _Command(typer.core.TyperCommand):
             raise
 
 
-class _Group(typer.core.TyperGroup):
+class _ListingGroup(typer.core.TyperGroup):
+    """Imports a command to run it, and not to list it or to complete its name."""
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Runnable | None:  # type: ignore[override]
+        commands = self.commands
+        assert isinstance(commands, LazyCommands)  # noqa: S101 - made by `load` and `build`
+        return commands.find_listed(cmd_name)
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Resolved:  # type: ignore[override]
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and self.commands[name or ""], rest  # type: ignore[return-value]
+
+
+class _Group(_ListingGroup):
     """Says which words there are, where none is like the one that was given."""
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Resolved:  # type: ignore[override]
         try:
-            return super().resolve_command(ctx, args)  # type: ignore[return-value]  # as above
+            return super().resolve_command(ctx, args)
         except typer.TyperException as error:
             if "Did you mean" not in error.message:
                 error.message += f" There are {', '.join(self.commands)}."
@@ -129,6 +142,13 @@ class LazyCommands(MutableMapping[str, Runnable]):
         self._wrap = wrap
         self._loaded: dict[str, Runnable] = {}
 
+    def find_listed(self, name: str) -> Runnable | None:
+        """With the help of the table, where that has one."""
+        declared = self._declared.get(name)
+        if isinstance(declared, Command) and declared.help is not None:
+            return typer.core.TyperCommand(name, short_help=declared.help)
+        return self.get(name)
+
     def __getitem__(self, name: str) -> Runnable:
         if name not in self._loaded:
             self._loaded[name] = self._declared[name].load(name, self._wrap)
@@ -148,7 +168,10 @@ class LazyCommands(MutableMapping[str, Runnable]):
 
 
 COMMANDS: dict[str, Command | LazyGroup] = {
-    "start": Command("moldau.cli.start:start"),
+    "start": Command(
+        "moldau.cli.start:start",
+        "Run a broker until it is told to stop (Ctrl-C or SIGTERM).",
+    ),
     "zookeeper": LazyGroup(
         "Run real ZooKeeper servers on this machine.",
         {
@@ -222,14 +245,23 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "reassign": LazyGroup(
         "Move partitions to other brokers, as a plan says.",
         {
-            "plan": Command("moldau.cli.reassign:plan"),
+            "plan": Command(
+                "moldau.cli.reassign:plan",
+                "Tell how many partitions a topic needs for a throughput, and what they cost.",
+            ),
             "execute": Command("moldau.cli.reassign:execute"),
             "verify": Command("moldau.cli.reassign:verify"),
             "cancel": Command("moldau.cli.reassign:cancel"),
         },
     ),
-    "elect": Command("moldau.cli.elect:elect"),
-    "doctor": Command("moldau.cli.doctor:doctor"),
+    "elect": Command(
+        "moldau.cli.elect:elect",
+        "Elect leaders of partitions: preferred ones, or unclean ones.",
+    ),
+    "doctor": Command(
+        "moldau.cli.doctor:doctor",
+        "Look at a cluster as an experienced operator would, and say what to do.",
+    ),
     "explain": LazyGroup(
         "Say why things are as they are.",
         {
@@ -239,7 +271,10 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "topic": Command("moldau.cli.explain:topic"),
         },
     ),
-    "console": Command("moldau.cli.console:console"),
+    "console": Command(
+        "moldau.cli.console:console",
+        "Serve a web page that shows a cluster: topics, records, groups, brokers.",
+    ),
     "profile": LazyGroup(
         "Keep addresses and security settings of clusters under names.",
         {
@@ -285,8 +320,14 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "delete": Command("moldau.cli.schemas:delete"),
         },
     ),
-    "produce": Command("moldau.cli.produce:produce"),
-    "consume": Command("moldau.cli.consume:consume"),
+    "produce": Command(
+        "moldau.cli.produce:produce",
+        "Send lines to a topic, each line a record.",
+    ),
+    "consume": Command(
+        "moldau.cli.consume:consume",
+        "Print the records of topics: new ones, or from any place on.",
+    ),
     "bench": LazyGroup(
         "Measure any cluster that speaks Kafka's protocol, or two of them side by side.",
         {
@@ -297,7 +338,11 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "plan": Command("moldau.cli.plan:plan"),
-    "rebalance": Command("moldau.cli.rebalance:rebalance"),
+    "rebalance": Command(
+        "moldau.cli.rebalance:rebalance",
+        "Spread replicas by size, traffic and racks, and leaders by number and traffic, over "
+        "brokers.",
+    ),
     "log": LazyGroup(
         "Look into the files of logs, and where brokers have them.",
         {
@@ -317,6 +362,7 @@ COMMANDS: dict[str, Command | LazyGroup] = {
 
 app = typer.Typer(
     name="moldau",
+    cls=_ListingGroup,
     help="Moldau: Kafka's commit log and wire protocol, in Python.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -297,6 +297,14 @@ def test_a_command_is_imported_when_it_is_looked_up() -> None:
     assert loaded["log"] is loaded["log"]
 
 
+def test_the_list_of_commands_shows_the_help_of_each() -> None:
+    for name, declared in main.COMMANDS.items():
+        if isinstance(declared, main.Command):
+            listed = LazyCommands(main.COMMANDS, main.guarded).find_listed(name)
+            assert listed is not None
+            assert listed.short_help == declared.load(name, main.guarded).short_help
+
+
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],

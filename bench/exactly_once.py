@@ -148,7 +148,7 @@ def _confluent(broker: ServerProcess, topic: str, in_transactions: bool) -> Iter
 
 @contextlib.contextmanager
 def _moldau(broker: ServerProcess, topic: str, in_transactions: bool) -> Iterator[Writer]:
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Producer
 
     name = f"bench-moldau-{topic}" if in_transactions else None
     with Producer(broker.bootstrap, transactional_id=name, linger_ms=5) as producer:
@@ -182,7 +182,7 @@ def _measure_latencies(broker: ServerProcess, scale: Scale) -> Table:
 
 def _follow(broker: ServerProcess, isolation: str, count: int) -> list[float]:
     """How long each of so many records was under way, in milliseconds."""
-    from moldau.client.blocking_consumer import Consumer
+    from moldau.client.blocking import Consumer
 
     topic = uuid4().hex
     with RawClient(broker) as raw:
@@ -203,7 +203,7 @@ def _follow(broker: ServerProcess, isolation: str, count: int) -> list[float]:
 
 
 def _write_steadily(broker: ServerProcess, topic: str, count: int) -> None:
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Producer
 
     each = int(_RECORDS_PER_SECOND * _INTERVAL_SECONDS)
     with Producer(broker.bootstrap, transactional_id=f"bench-{topic}", linger_ms=0) as producer:

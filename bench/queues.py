@@ -21,9 +21,7 @@ from bench.report import Outcome, Table
 from bench.scale import Scale
 from bench.systems import SYSTEMS, Running
 from moldau.client.admin_values import ConfigResource, NewTopic
-from moldau.client.blocking import Admin
-from moldau.client.blocking_consumer import Consumer
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Admin, Consumer, Producer
 from moldau.client.blocking_queue import Queue
 from moldau.config.operations import ConfigChange
 from moldau.wire.apis import NO_VERSION, SHARE_FETCH

@@ -22,8 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.client.blocking_producer import Producer
-from moldau.client.read_table import read_table
+from moldau import Producer, read_table
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.progress_files import RunReport

@@ -15,7 +15,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import moldau
-from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
 
 TOPIC, GROUP = "example-thumbnails", "example-thumbnail-makers"
@@ -36,7 +35,7 @@ def prepare(bootstrap: str) -> None:
     """The topic, a group that begins at its beginning, and the jobs."""
     with moldau.Admin(bootstrap) as admin:
         admin.create_topics([moldau.NewTopic(name=TOPIC, partitions=1)])
-        admin.alter_configs({ConfigResource.group(GROUP): [EARLIEST]})
+        admin.alter_configs({moldau.ConfigResource.group(GROUP): [EARLIEST]})
     with moldau.Producer(bootstrap) as producer:
         producer.send_many(TOPIC, [b"photo-%d.jpg" % number for number in range(JOB_COUNT)])
 

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from moldau import testing as testing
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_values import ConfigResource, ElectionType, NewTopic, ResourceType
-    from moldau.client.blocking import Admin
-    from moldau.client.blocking_consumer import Consumer, SimpleConsumer
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Admin, Consumer, Producer, SimpleConsumer
     from moldau.client.blocking_queue import Queue
     from moldau.client.consumer import AsyncConsumer
     from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
     from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch, Job, JobBatch
     from moldau.client.read_table import read_batches, read_table
     from moldau.client.rules.consumer_record import ConsumerRecord
+    from moldau.client.rules.producer_transaction import PreparedTransaction
     from moldau.client.simple_consumer import AsyncSimpleConsumer
-    from moldau.client.transaction_values import PreparedTransaction
     from moldau.client.transform import transform
     from moldau.config.operations import ConfigChange, ConfigOperation
     from moldau.model import (
@@ -66,7 +64,7 @@ else:
         "ConfigChange": "moldau.config.operations",
         "ConfigOperation": "moldau.config.operations",
         "ConfigResource": "moldau.client.admin_values",
-        "Consumer": "moldau.client.blocking_consumer",
+        "Consumer": "moldau.client.blocking",
         "ConsumerGroupMetadata": "moldau.client.offset_values",
         "ConsumerRecord": "moldau.client.rules.consumer_record",
         "ElectionType": "moldau.client.admin_values",
@@ -78,9 +76,9 @@ else:
         "NewTopic": "moldau.client.admin_values",
         "OutgoingRecord": "moldau.client.producer_values",
         "PatternType": "moldau.model",
-        "PreparedTransaction": "moldau.client.transaction_values",
+        "PreparedTransaction": "moldau.client.rules.producer_transaction",
         "Principal": "moldau.model",
-        "Producer": "moldau.client.blocking_producer",
+        "Producer": "moldau.client.blocking",
         "Queue": "moldau.client.blocking_queue",
         "QuotaEntity": "moldau.quotas",
         "Record": "moldau.records.record",
@@ -88,7 +86,7 @@ else:
         "RecordRange": "moldau.client.producer_values",
         "ResourcePattern": "moldau.model",
         "ResourceType": "moldau.client.admin_values",
-        "SimpleConsumer": "moldau.client.blocking_consumer",
+        "SimpleConsumer": "moldau.client.blocking",
         "TopicPartition": "moldau.model",
         "read_batches": "moldau.client.read_table",
         "read_table": "moldau.client.read_table",

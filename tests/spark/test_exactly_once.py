@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 import moldau
 import moldau.testing
-from moldau.client.transaction_values import ONGOING, PreparedTransaction
+from moldau.client.rules.producer_transaction import PreparedTransaction
+from moldau.client.transaction_values import ONGOING
 from moldau.errors import ConfigurationError, TransactionAbortedError
 from moldau.spark import exactly_once
 from moldau.spark.decision_log import STATE_TOPIC, DecisionLog

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.client.blocking import Admin
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Admin, Producer
 from moldau.errors import ClusterUnreachableError, DataLossError, UnknownTopicError
 from moldau.model import TopicId, TopicPartition
 from moldau.spark.columns import source_schema

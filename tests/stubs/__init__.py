@@ -19,11 +19,7 @@ from types import FunctionType
 
 from moldau.client.blocking_face import HANDED_IN, BlockingFace
 
-HOMES = (
-    "moldau.client.blocking",
-    "moldau.client.blocking_consumer",
-    "moldau.client.blocking_producer",
-)
+HOMES = ("moldau.client.blocking",)
 """The modules with derived classes."""
 
 

@@ -48,7 +48,7 @@ class Diary:
 
 
 def run_moldau(arguments: argparse.Namespace, diary: Diary, stopping: threading.Event) -> None:
-    from moldau.client.blocking_consumer import Consumer
+    from moldau.client.blocking import Consumer
 
     def note(write: Callable[[Iterable[int]], None]) -> Callable[[Any], None]:
         return lambda partitions: write(one.partition for one in partitions)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from moldau.client.admin_values import NewTopic
-from moldau.client.blocking import Admin
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Admin, Producer
 from support.broker_process import BrokerProcess, broker_process
 from support.command_line import PATIENCE, start_process, write_lines
 from support.waiting import eventually

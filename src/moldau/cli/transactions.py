@@ -11,11 +11,11 @@ import typer
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
+from moldau.client.rules.producer_transaction import PreparedTransaction
 from moldau.client.transaction_values import (
     ONGOING,
     ActiveProducer,
     HangingTransaction,
-    PreparedTransaction,
     TransactionDescription,
 )
 from moldau.clock import MachineClock

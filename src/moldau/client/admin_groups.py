@@ -14,7 +14,6 @@ from moldau.client.admin_values import (
     GroupDescription,
     GroupListing,
     GroupMember,
-    GroupOffset,
     GroupState,
     ShareGroupOffset,
 )
@@ -22,6 +21,7 @@ from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import ask_coordinator, ask_coordinators, find_coordinator
+from moldau.client.offset_values import GroupOffset
 from moldau.client.rules.arguments import require_names
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.errors import (

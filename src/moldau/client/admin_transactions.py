@@ -21,11 +21,11 @@ from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import TRANSACTION_KEY, ask_coordinators
 from moldau.client.rules.arguments import require_names
 from moldau.client.rules.cluster_metadata import Broker
+from moldau.client.rules.producer_transaction import PreparedTransaction
 from moldau.client.transaction_values import (
     UNDECIDED_OR_COMPLETING,
     ActiveProducer,
     HangingTransaction,
-    PreparedTransaction,
     TransactionDescription,
     TransactionListing,
 )

@@ -1,9 +1,12 @@
-"""The blocking face of `AsyncAdmin`, derived from it. Typed in the stub beside it.
+"""The blocking faces of the clients, derived from those for asyncio. Typed in the stub beside it.
+
+What threads do otherwise is in `blocking_streams`, for consumers, and in `producer_face`.
 
 Written by `make stubs`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from moldau.client.admin_acls import EVERYTHING
 from moldau.client.admin_configs import Described
@@ -20,7 +23,6 @@ from moldau.client.admin_values import (
     EligibleLeaders,
     GroupDescription,
     GroupListing,
-    GroupOffset,
     LogDirDescription,
     NewTopic,
     PartitionLag,
@@ -30,16 +32,28 @@ from moldau.client.admin_values import (
     SpokenVersions,
 )
 from moldau.client.blocking_face import BlockingFace
+from moldau.client.blocking_streams import ConsumerFace
 from moldau.client.cluster_client import ClientSettings
-from moldau.client.offset_values import ListedOffset
+from moldau.client.consumer import Some
+from moldau.client.consumer_setup import GivenOffsets
+from moldau.client.intake import CustomPartitioner
+from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset, ListedOffset
+from moldau.client.producer_face import ProducerFace
+from moldau.client.producer_values import Interceptor
+from moldau.client.record_preparer import GivenSerializer
+from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
+from moldau.client.rules.deserializing import GivenDeserializer
+from moldau.client.rules.producer_transaction import PreparedTransaction
+from moldau.client.rules.subscription import Pattern
+from moldau.client.simple_consumer import FetchedRecords
 from moldau.client.transaction_values import (
     ActiveProducer,
     HangingTransaction,
-    PreparedTransaction,
     TransactionDescription,
     TransactionListing,
 )
+from moldau.client.user_calls import RebalanceListener
 from moldau.errors import ClientError, KafkaError
 from moldau.model import AclBinding, AclFilter, AclOperation, Principal, TopicPartition
 from moldau.quotas import QuotaEntity
@@ -352,3 +366,197 @@ class Admin(BlockingFace):
 
     def delete_scram_credentials(self, user: str) -> None:
         """Take a user's password away. Who is connected stays so until the connection ends."""
+
+class Consumer(ConsumerFace):
+    """Reads topics, alone or in a group. Safe from any thread; `with` closes it.
+
+        with Consumer("127.0.0.1:9092", group="g", topics=["clicks"]) as consumer:
+            for record in consumer: ...
+
+    `group` shares the partitions of the topics among all consumers of that name, and remembers
+    how far they have read. Without it, a subscription means all partitions, and nothing is
+    committed.
+
+    `topics` are names; `pattern` is a regular expression for whole names, `deny` one for names to
+    leave out. Both find topics that are made later.
+
+    `commit` says when offsets are committed: `"after"` the program has dealt with the records
+    (it asks for the next ones, or leaves the `with` block without an exception), so that each is
+    seen at least once; `"before"` it gets them, so that each is seen at most once; `"manual"`,
+    by `commit()` alone.
+
+    `on_assigned`, `on_revoked` and `on_lost` are functions of a frozenset of partitions, called
+    in the thread that waits for records. When `on_revoked` is called, everything was dealt with,
+    and can still be committed; when `on_lost` is called (or `on_revoked`, without it), others
+    have the partitions already.
+
+    `key_deserializer` and `value_deserializer` are functions of bytes. Other keyword arguments
+    are Kafka's options with underscores for dots: `auto_offset_reset="earliest"`.
+
+    Records come one thread at a time; several threads share a consumer by `streams`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        group: str | None = None,
+        topics: str | Collection[str] | None = None,
+        pattern: Pattern | None = None,
+        deny: Pattern | None = None,
+        commit: str | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
+        on_assigned: RebalanceListener | None = None,
+        on_revoked: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
+        **options: object,
+    ) -> None: ...
+    def subscribe(
+        self,
+        topics: str | Collection[str] | None = None,
+        *,
+        pattern: Pattern | None = None,
+        deny: Pattern | None = None,
+    ) -> None:
+        """Read these topics, or all whose whole name matches `pattern` and not `deny`."""
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions, whatever others of the group read."""
+
+    def partitions_for(self, topic: str) -> TopicMetadata:
+        """The topic and its partitions; raises UnknownTopicError."""
+
+    def pause(self, partitions: Some = None) -> None:
+        """Give nothing of these partitions until `resume`; they stay assigned."""
+
+    def resume(self, partitions: Some = None) -> None:
+        """Give records of these partitions again."""
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of which nothing is given now."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on at this offset."""
+
+    def seek_to_beginning(self, partitions: Some = None) -> None:
+        """Read on at the first record that is still there."""
+
+    def seek_to_end(self, partitions: Some = None) -> None:
+        """Read on at the end: what comes from now on."""
+
+    def seek_to_time(self, time: int | datetime, partitions: Some = None) -> None:
+        """Read on at the first record that is not older (milliseconds since 1970, or a datetime);
+        at the end where there is none.
+        """
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the record that is given next, looked up if it has to be."""
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets the position is behind the end, as the last fetch knew it."""
+
+    def beginning_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets of the first records that are still there."""
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offsets behind the last records (that are committed, with read_committed)."""
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """As whom this consumer commits now: for `send_offsets` of a producer's transaction.
+
+        Raises CommitFailedError when the group has gone on without it: in a transaction's block
+        that aborts it, and the records are others' now.
+        """
+
+    def committed(self, partitions: Some = None) -> Mapping[TopicPartition, GroupOffset | None]:
+        """What the group has committed; None where it has nothing."""
+
+class SimpleConsumer(BlockingFace):
+    """Fetches from one broker, the offset in every call. Safe from any thread; `with` closes it."""
+
+    def __init__(self, broker: str, **options: object) -> None: ...
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int | None = None
+    ) -> FetchedRecords:
+        """The records from this offset on, at least one batch if there is any.
+
+        Waits up to `fetch.max.wait.ms` for `fetch.min.bytes`. Raises what the broker says:
+        NotLeaderError, OffsetOutOfRangeError, …
+        """
+
+    def fetch_many(
+        self, offsets: Mapping[TopicPartition, int], *, max_bytes: int | None = None
+    ) -> Mapping[TopicPartition, FetchedRecords | KafkaError]:
+        """As `fetch`, of several partitions in one request; `max_bytes` is for each of them."""
+
+    def find_offset(self, topic: str, partition: int, time: int | datetime | str) -> int | None:
+        """By time (milliseconds since 1970, or a datetime): the first record that is not older,
+        None if there is none. Or `"earliest"` or `"latest"`, which is the end.
+        """
+
+class Producer(ProducerFace):
+    """Sends records to a cluster. Safe from any thread.
+
+        with moldau.Producer("127.0.0.1:9092") as producer:
+            producer.send("clicks", b"value", key=b"key")
+
+    Options are Kafka's, with underscores for dots: `linger_ms=20`, `acks="all"`,
+    `compression_type="zstd"`. A serializer turns keys or values into bytes. The partitioner is
+    "sticky", "round_robin", or a function of topic, key, value and the number of partitions.
+    `with` sends everything before it ends; so does `close`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        key_serializer: GivenSerializer | None = None,
+        value_serializer: GivenSerializer | None = None,
+        partitioner: str | CustomPartitioner = "sticky",
+        interceptors: Sequence[Interceptor] = (),
+        **options: object,
+    ) -> None: ...
+    def begin_transaction(self) -> None:
+        """Open a transaction; see `transaction`, which also ends it.
+
+        The first one asks for the producer id: from then on whoever had the transactional id
+        before can do nothing any more, and what it left open is aborted.
+        """
+
+    def commit_transaction(self) -> None:
+        """Send everything, and have all of the transaction count, or raise why it does not."""
+
+    def abort_transaction(self) -> None:
+        """Have nothing of the transaction count; what was not sent yet is not sent."""
+
+    def prepare_transaction(self) -> PreparedTransaction | None:
+        """Send everything, and leave the decision to somebody else (KIP-939).
+
+        Needs `transaction_two_phase_commit_enable=True`. What it gives is to be stored with the
+        decision; any process commits or aborts the transaction with it
+        (`Admin.complete_transactions`), also when this producer is closed or dead. None when
+        nothing was sent: then there is nothing to complete. This producer can commit or abort what
+        it has prepared, and do nothing else any more until it has.
+        """
+
+    def send_offsets(self, offsets: GivenOffsets, group: str | ConsumerGroupMetadata) -> None:
+        """Have a group's offsets committed with the transaction: behind these records, or these.
+
+        `group` is the `group_metadata` of the consumer that has read the records, so that one
+        that has lost its place in the group cannot commit any more.
+        """
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has; it is made if that is allowed and it is missing."""
+
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        """Wait until everything sent so far is in the log or has failed.
+
+        Raises TimeoutError; without a time it waits no longer than `delivery.timeout.ms`.
+        """

@@ -23,9 +23,8 @@ from moldau.client.record_preparer import (
     RecordPreparer,
 )
 from moldau.client.rules.producer_instructions import GroupOffsets
-from moldau.client.rules.producer_transaction import TransactionCall
+from moldau.client.rules.producer_transaction import PreparedTransaction, TransactionCall
 from moldau.client.rules.topic_target import TopicTarget
-from moldau.client.transaction_values import PreparedTransaction
 from moldau.clock import Clock, SystemClock, finish_within
 from moldau.config.client_options import ProducerOptions
 from moldau.errors import (

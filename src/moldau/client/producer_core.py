@@ -48,11 +48,10 @@ from moldau.client.rules.producer_instructions import (
     TransactionRequest,
 )
 from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings
-from moldau.client.rules.producer_transaction import TransactionCall
+from moldau.client.rules.producer_transaction import PreparedTransaction, TransactionCall
 from moldau.client.rules.retries import may_retry
 from moldau.client.rules.topic_target import TopicTarget, choose_partitioner
 from moldau.client.rules.verdicts import RetryPolicy
-from moldau.client.transaction_values import PreparedTransaction
 from moldau.clock import Clock, SystemClock, Timer
 from moldau.config.client_options import ProducerOptions
 from moldau.errors import (

@@ -14,16 +14,6 @@ UNDECIDED_OR_COMPLETING = frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedTransaction:
-    """A transaction that is all in the log and that somebody else decides over (KIP-939): what to
-    store, and to give to `Admin.complete_transactions`. No other transaction has the same."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
     """A transactional id as it is listed."""
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Event
 from typing import Any, TypeAlias
 
-from moldau.client.blocking_consumer import Consumer
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Consumer, Producer
 from moldau.client.producer_values import OutgoingRecord
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import CommitFailedError, TransactionAbortedError

@@ -21,8 +21,7 @@ from moldau.spark.rules.batch_decisions import (
 )
 
 if TYPE_CHECKING:
-    from moldau.client.blocking import Admin
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Admin, Producer
     from moldau.client.cluster_client import ClientSettings
 
 STATE_TOPIC: Final = "__moldau_spark_commits"

@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from moldau.client.transaction_values import ONGOING, PreparedTransaction, TransactionDescription
+from moldau.client.rules.producer_transaction import PreparedTransaction
+from moldau.client.transaction_values import ONGOING, TransactionDescription
 from moldau.errors import (
     ConfigurationError,
     InvalidProducerIdMappingError,
@@ -37,8 +38,7 @@ from moldau.spark.rules.batch_decisions import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.client.blocking import Admin
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Admin, Producer
     from moldau.client.cluster_client import ClientSettings
     from moldau.spark.decision_log import DecisionLog
     from moldau.spark.rules.write_options import WriteOptions
@@ -289,7 +289,7 @@ def _producer(options: WriteOptions, name: str, *, two_phases: bool) -> Iterator
 
 
 def _make_producer(options: WriteOptions, name: str, *, two_phases: bool) -> Producer:
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Producer
 
     given = {"linger.ms": "20", "client.id": "moldau-spark", **dict(options.producer)}
     given["transactional.id"] = name

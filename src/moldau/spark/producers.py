@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.errors import MoldauError
 
 if TYPE_CHECKING:
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Producer
     from moldau.spark.rules.write_options import WriteOptions
 
 _Key = tuple[int, str, tuple[tuple[str, str], ...]]
@@ -27,7 +27,7 @@ _kept: dict[_Key, Producer] = {}
 
 def borrow(options: WriteOptions) -> Producer:
     """The worker's producer for these options; made when there is none."""
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Producer
 
     found = _kept.get(_key(options))
     if found is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking import Producer
     from moldau.client.record_futures import ManyFuture
 
 try:

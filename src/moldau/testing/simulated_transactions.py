@@ -27,7 +27,7 @@ from moldau.client.coordinators import GROUP_KEY, TRANSACTION_KEY, find_coordina
 from moldau.client.producer import AsyncProducer
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.producer_batches import ProducerIdentity
-from moldau.client.transaction_values import PreparedTransaction
+from moldau.client.rules.producer_transaction import PreparedTransaction
 from moldau.config.client_options import ACKS_ALL
 from moldau.errors import (
     ClientError,

@@ -15,9 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
-from moldau.client.blocking import Admin
-from moldau.client.blocking_consumer import Consumer
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Admin, Consumer, Producer
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition

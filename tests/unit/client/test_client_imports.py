@@ -15,7 +15,7 @@ SPARED = (
 )
 
 
-@pytest.mark.parametrize("module", ["moldau.client.consumer", "moldau.client.blocking_producer"])
+@pytest.mark.parametrize("module", ["moldau.client.consumer", "moldau.client.producer"])
 def test_consumers_and_producers_begin_without_what_few_of_them_use(module: str) -> None:
     done = subprocess.run(
         (sys.executable, "-c", SHOW.format(module)), capture_output=True, text=True, check=True

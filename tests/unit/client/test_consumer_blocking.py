@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from moldau.client.admin_values import NewTopic
-from moldau.client.blocking import Admin
-from moldau.client.blocking_consumer import Consumer, SimpleConsumer
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Admin, Consumer, Producer, SimpleConsumer
 from moldau.errors import (
     ClosedClientError,
     ConfigurationError,

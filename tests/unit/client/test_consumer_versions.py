@@ -8,8 +8,7 @@ import pytest
 from confluent_kafka import Producer as ConfluentProducer
 
 from client.consumer_stage import ConsumerStage, read, values
-from moldau.client.blocking_consumer import Consumer
-from moldau.client.blocking_producer import Producer
+from moldau.client.blocking import Consumer, Producer
 from moldau.model import TopicPartition
 from moldau.wire import apis
 from moldau.wire.apis import Api, VersionRange

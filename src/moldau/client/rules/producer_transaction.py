@@ -28,6 +28,7 @@ Requests go one at a time; what each answer means is decided here, when to repea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -43,7 +44,6 @@ from moldau.client.rules.producer_instructions import (
     TransactionRequest,
 )
 from moldau.client.rules.retries import Backoff, Chance
-from moldau.client.transaction_values import PreparedTransaction
 from moldau.errors import (
     ClientError,
     InvalidProducerEpochError,
@@ -111,6 +111,16 @@ class TransactionCall(Enum):
     PREPARE = "the transaction is being prepared"
     COMMIT = "the transaction is being committed"
     ABORT = "the transaction is being aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTransaction:
+    """A transaction that is all in the log and that somebody else decides over (KIP-939): what to
+    store, and to give to `Admin.complete_transactions`. No other transaction has the same."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 class ProducerTransactions:

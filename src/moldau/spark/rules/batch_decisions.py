@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from moldau.client.transaction_values import PreparedTransaction
+from moldau.client.rules.producer_transaction import PreparedTransaction
 from moldau.errors import TransactionAbortedError
 
 _PREFIX = "moldau-spark"

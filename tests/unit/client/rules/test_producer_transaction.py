@@ -25,13 +25,13 @@ from moldau.client.rules.producer_instructions import (
 from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings
 from moldau.client.rules.producer_transaction import (
     TRANSACTION_MOVES,
+    PreparedTransaction,
     TransactionCall,
     TransactionPhase,
 )
 from moldau.client.rules.retries import Backoff
 from moldau.client.rules.topic_target import RoundRobinPartitioner
 from moldau.client.rules.verdicts import RetryPolicy
-from moldau.client.transaction_values import PreparedTransaction
 from moldau.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,

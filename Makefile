@@ -92,7 +92,7 @@ format: $(VENV)/.dev ## Put the code into shape
 bench: $(VENV)/.dev ## Measure beside Kafka, Redis, NATS (an hour and a half; MINUTES=N bounds it; let nothing else run)
 	$(BIN)/python -m bench $(if $(MINUTES),compare --minutes $(MINUTES))
 
-bench-quick: $(VENV)/.dev ## Have hot paths become dearer than the baseline? Instructions are counted (two minutes)
+bench-quick: $(VENV)/.dev ## Compare the instruction counts of hot paths with the baseline (two minutes)
 	$(BIN)/python -m bench.quick
 
 bench-baseline: $(VENV)/.dev ## Keep what bench-quick counts now as the baseline

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.processes import cpu_seconds
+from bench.processes import ServerProcess, cpu_seconds
 
 _ANSWER_SECONDS = 60.0
 
@@ -42,10 +42,14 @@ class Counter:
     def count(self, pid: int, work: Callable[[], None]) -> float:
         raise NotImplementedError
 
+    def count_start(self, command: Sequence[str]) -> float:
+        """From the first instruction of a server until it listens."""
+        raise NotImplementedError
+
 
 class PerfCounter(Counter):
     name = "perf instructions:u"
-    tolerance = 0.08
+    tolerance = 0.03
 
     def count(self, pid: int, work: Callable[[], None]) -> float:
         command = ["perf", "stat", "-x,", "-e", "instructions:u", "-p", str(pid)]
@@ -55,6 +59,19 @@ class PerfCounter(Counter):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
         return float(errors.split(",", 1)[0])
+
+    def count_start(self, command: Sequence[str]) -> float:
+        with tempfile.NamedTemporaryFile(prefix="moldau-bench-", mode="r") as report:
+            options = ("-x,", "-e", "instructions:u", "-o", report.name)
+            server = ServerProcess(["perf", "stat", *options, "--", *command])
+            try:
+                server.wait_until_ready()
+                server.signal(signal.SIGINT)
+                server.wait(_ANSWER_SECONDS)
+            finally:
+                server.end()
+            lines = [line for line in report if line[:1].isdigit()]
+            return float(lines[0].split(",", 1)[0])
 
     @staticmethod
     def is_there() -> bool:
@@ -67,7 +84,7 @@ class PerfCounter(Counter):
 
 class CallgrindCounter(Counter):
     name = "callgrind instructions"
-    tolerance = 0.08
+    tolerance = 0.03
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="moldau-bench-")
@@ -79,13 +96,25 @@ class CallgrindCounter(Counter):
         options = ("-q", "--tool=callgrind", "--instr-atstart=no", out, self._pipes)
         return ["valgrind", *options, *command]
 
+    def count_start(self, command: Sequence[str]) -> float:
+        out = f"--callgrind-out-file={self._folder.name}/%p"
+        server = ServerProcess(["valgrind", "-q", "--tool=callgrind", out, self._pipes, *command])
+        try:
+            server.wait_until_ready()
+            return self._read_dump(server.pid)
+        finally:
+            server.end()
+
     def attach(self, pid: int) -> None:
         self._tell(pid, "instrumentation", "on")
 
     def count(self, pid: int, work: Callable[[], None]) -> float:
-        folder = Path(self._folder.name)
         self._tell(pid, "zero")
         work()
+        return self._read_dump(pid)
+
+    def _read_dump(self, pid: int) -> float:
+        folder = Path(self._folder.name)
         before = set(folder.glob(f"{pid}.*"))
         self._tell(pid, "dump")
         (dumped,) = set(folder.glob(f"{pid}.*")) - before
@@ -112,6 +141,15 @@ class CpuCounter(Counter):
         before = cpu_seconds(pid)
         work()
         return (cpu_seconds(pid) - before) / unit
+
+    def count_start(self, command: Sequence[str]) -> float:
+        unit = min(_time_loop() for _ in range(3))
+        server = ServerProcess(command)
+        try:
+            server.wait_until_ready()
+            return server.cpu_seconds() / unit
+        finally:
+            server.end()
 
 
 def _time_loop() -> float:

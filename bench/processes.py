@@ -99,6 +99,9 @@ class ServerProcess:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
+    def wait(self, seconds: float) -> None:
+        self._process.wait(seconds)
+
     def end(self) -> None:
         """Kill it: a clean stop would first bring gigabytes to the disk that nobody wants."""
         self._process.kill()

@@ -127,6 +127,12 @@ def _rename_uses(source: Source, local: str, name: str) -> Iterator[Edit]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Name) and node.id == local:
             yield (*source.span(node), name)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "cast":
+            written = node.args[0]  # a type, which may be a text
+            if isinstance(written, ast.Constant) and isinstance(written.value, str):
+                start, end = source.span(written)
+                for found in re.finditer(rf"\b{local}\b", source.text[start:end]):
+                    yield (start + found.start(), start + found.end(), name)
 
 
 def _rename_attributes(source: Source, local: str, module: str, moves: MoveMap) -> Iterator[Edit]:

@@ -31,9 +31,9 @@ from bench.report import Outcome, Table
 from bench.scale import Scale
 from bench.throughput import KIB, PRODUCE_IN_FLIGHT, record_name, size_name
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import RecordCodec
 from moldau.records.columns import ColumnSource, source_of
+from moldau.records.record_batch import payload_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

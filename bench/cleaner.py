@@ -24,7 +24,7 @@ from bench.processes import ServerProcess, broker_command, serving, temporary_fo
 from bench.raw_client import RawClient
 from bench.report import Goal, Outcome, Table
 from bench.scale import KIB, TINY, Scale
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.storage.rules.file_names import CLEANER_OFFSETS_FILE
 from moldau.testing.free_ports import take_port
 

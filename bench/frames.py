@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from moldau.wire.headers import request_prefix
 from moldau.wire.messages import encode_request

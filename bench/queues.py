@@ -23,7 +23,7 @@ from bench.systems import SYSTEMS, Running
 from moldau.client.admin_values import ConfigResource, NewTopic
 from moldau.client.blocking import Admin, Consumer, Producer
 from moldau.client.blocking_queue import Queue
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.wire.apis import NO_VERSION, SHARE_FETCH
 
 _RECORD_BYTES = 100

@@ -59,8 +59,8 @@ def _codec_paths() -> Iterator[Work]:
     from moldau.client.rules.delivery import RawBatch
     from moldau.model import TopicPartition
     from moldau.records.batch_header import read_header
-    from moldau.records.batch_reader import payload_of
     from moldau.records.codec import find_fault
+    from moldau.records.record_batch import payload_of
 
     batch = make_batch(20_000, 180)
     while batch.record_count != 100:

@@ -15,7 +15,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import moldau
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 
 TOPIC, GROUP = "example-thumbnails", "example-thumbnail-makers"
 JOB_COUNT, WORKER_COUNT = 40, 4

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from moldau.client.rules.producer_transaction import PreparedTransaction
     from moldau.client.simple_consumer import AsyncSimpleConsumer
     from moldau.client.transform import transform
-    from moldau.config.operations import ConfigChange, ConfigOperation
+    from moldau.config.alterations import ConfigChange, ConfigOperation
     from moldau.model import (
         AclBinding,
         AclEntry,
@@ -61,8 +61,8 @@ else:
         "AsyncProducer": "moldau.client.producer",
         "AsyncQueue": "moldau.client.queue",
         "AsyncSimpleConsumer": "moldau.client.simple_consumer",
-        "ConfigChange": "moldau.config.operations",
-        "ConfigOperation": "moldau.config.operations",
+        "ConfigChange": "moldau.config.alterations",
+        "ConfigOperation": "moldau.config.alterations",
         "ConfigResource": "moldau.client.admin_values",
         "Consumer": "moldau.client.blocking",
         "ConsumerGroupMetadata": "moldau.client.offset_values",

@@ -17,8 +17,8 @@ from aiokafka.errors import (
 from confluent_kafka import KafkaError, KafkaException
 from kio.schema.errors import ErrorCode
 
-from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch
 from support import aiokafka_client, confluent_client, kafka_python_client
 from support.broker_process import BrokerProcess
 from support.requests import full_request

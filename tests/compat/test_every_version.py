@@ -16,7 +16,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from support.broker_process import BrokerProcess
 from support.requests import error_codes_of, full_request, minimal_request
 from support.topics import Topics, fresh_name

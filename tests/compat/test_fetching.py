@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from support import confluent_client
 from support.broker_process import BrokerProcess
 from support.requests import full_request

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from compat.conftest import CLIENTS
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from support import aiokafka_client, confluent_client
 from support.broker_process import BrokerProcess
 from support.requests import full_request, minimal_request

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import moldau
 from moldau.client.rules.delivery import RawBatch
 from moldau.records.batch_header import HEADER_BYTES, Buffer, read_header
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import RecordCodec
 from moldau.records.record import NewRecord, Record
+from moldau.records.record_batch import payload_of
 from support import confluent_client
 from support.rows import Row
 from support.waiting import PATIENCE_SECONDS

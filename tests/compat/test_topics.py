@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.errors import ErrorCode
 
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from support import aiokafka_client, confluent_client, kafka_python_client
 from support.broker_process import BrokerProcess
 from support.requests import full_request

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 import moldau.testing
 from moldau.errors import ErrorCode
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from support.kafka_jars import JarsUnavailableError, require_class_path
 from support.requests import error_codes_of, full_request
 from support.topics import Topics

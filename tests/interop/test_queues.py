@@ -21,7 +21,7 @@ from bench.systems import SYSTEMS
 import moldau
 import moldau.testing
 from moldau.client.admin_values import ConfigResource
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.errors import (
     AcknowledgementError,
     ClientError,

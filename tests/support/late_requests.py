@@ -14,9 +14,8 @@ from typing import Any
 from kio.index import load_request_schema
 
 from moldau.errors import ErrorCode
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import build_batch, records_of
 from moldau.wire.shape import fit
 from support.broker_process import BrokerProcess
 from support.topics import Topics

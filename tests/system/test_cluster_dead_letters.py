@@ -9,7 +9,7 @@ import pytest
 
 import moldau
 from moldau.client.admin_values import ConfigResource
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.errors import AcknowledgementError, KafkaError, QueueEmptyError
 from support.cluster_processes import ClusterProcesses
 from support.queue_cluster import cluster

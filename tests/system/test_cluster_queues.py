@@ -14,7 +14,7 @@ import pytest
 
 import moldau
 from moldau.client.admin_values import ConfigResource
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.errors import AcknowledgementError, ClientError, ClosedClientError, KafkaError
 from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from support.cluster_processes import ClusterProcesses

@@ -20,10 +20,9 @@ from crc32c import crc32c
 from kio.schema.errors import ErrorCode
 
 from moldau.errors import MoldauError
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import payload_of, records_of
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch, payload_of, records_of
 from support import aiokafka_client, confluent_client, kafka_python_client
 from support.broker_process import BrokerProcess, running_broker
 from support.requests import full_request

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from support import confluent_client
 from support.broker_process import BrokerProcess, running_broker
 from support.load import Load, assert_log_is_what_was_sent

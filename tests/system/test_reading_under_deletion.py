@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from kio.schema.errors import ErrorCode
 
-from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
-from moldau.records.crc import crc_matches
+from moldau.records.batch_header import crc_matches, walk_headers
+from moldau.records.record_batch import records_of
 from support import confluent_client
 from support.broker_process import BrokerProcess, running_broker
 from support.requests import full_request, minimal_request

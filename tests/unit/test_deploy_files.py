@@ -18,8 +18,8 @@ import yaml
 from moldau.cli.main import build
 from moldau.cli.start_run import gather_settings
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.static import Static, load_properties, load_settings
-from moldau.config.unknown import find_unknown
+from moldau.config.describe import find_unknown
+from moldau.config.properties import Static, load_properties, load_settings
 from support.pages import PAGES, ROOT, blocks_of
 
 DEPLOY = ROOT / "deploy"

@@ -14,9 +14,9 @@ from moldau.arrow.columns import Run, to_record_batch
 from moldau.arrow.schema import TimestampUnit, choose_schema
 from moldau.model import TopicPartition
 from moldau.records.batch_header import TIMESTAMP_TYPE_FLAG, BatchHeader, Buffer
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import decode_columns
 from moldau.records.columns import ColumnSource, source_of
+from moldau.records.record_batch import payload_of
 
 TARGET_BYTES = 16 * 1024 * 1024
 """Of unpacked records in one RecordBatch: batches are added until there are so many."""

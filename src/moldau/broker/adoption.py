@@ -4,8 +4,8 @@ Such a folder has logs but no coordination store, so nothing knows of its topics
 new, the topics are registered as the logs say: name and partitions by the folders, the id by
 `partition.metadata`. Their settings are not in the folder, except that Kafka's own topics always
 have the same: every other one is marked, so that nothing in it is deleted or compacted before a
-person has said what it is for (`config.suspension`). `__cluster_metadata` is no topic and is left
-alone.
+person has said what it is for (`config.topic_options`). `__cluster_metadata` is no topic and is
+left alone.
 
 A store that is not new knows its topics; what becomes of logs that it does not know is said in
 `replication.kept_logs`. An empty ZooKeeper is a new store, or one that lost everything: there it is
@@ -21,9 +21,8 @@ from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import MAX_PARTITIONS_PER_CHANGE
 from moldau.cluster.topic_operations import creation
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.internal_topics import find_internal_configs
-from moldau.config.suspension import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
+from moldau.config.broker_options import BrokerOptions, find_internal_configs
+from moldau.config.topic_options import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
 from moldau.model import (

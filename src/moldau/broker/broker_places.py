@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.declarations.metrics import split_address
+from moldau.config.declarations.network import split_address
 from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError
 

@@ -19,7 +19,7 @@ from moldau.broker.authorization import (
 from moldau.broker.loggers import change_levels
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
-from moldau.config.operations import ConfigAlteration
+from moldau.config.alterations import ConfigAlteration
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError, UnknownTopicError
 from moldau.model import AclOperation, BrokerId
 

@@ -23,7 +23,7 @@ from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.topic_creation import TopicDefaults
 from moldau.cluster.topic_deletion import TopicDeletion
-from moldau.config import changes
+from moldau.config import describe
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.coordination.port import Coordination
@@ -136,14 +136,14 @@ def _controller_settings(options: BrokerOptions) -> ControllerSettings:
 
 def _topic_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
     return ConfigRules(
-        check=lambda configs: changes.check_topic_settings(configs, current.options),
-        find_list_default=lambda name: changes.find_topic_list(name, current.options),
+        check=lambda configs: describe.check_topic_settings(configs, current.options),
+        find_list_default=lambda name: describe.find_topic_list(name, current.options),
     )
 
 
 def _group_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
     return ConfigRules(
-        check=lambda configs: changes.check_group_settings(configs, current.options),
+        check=lambda configs: describe.check_group_settings(configs, current.options),
         find_list_default=lambda _: None,  # a group has no lists
     )
 
@@ -153,13 +153,13 @@ def _broker_config_rules(
 ) -> BrokerConfigRules:
     def rules_for(broker_id: BrokerId | None) -> ConfigRules:
         check = (
-            changes.check_default_broker_settings
+            describe.check_default_broker_settings
             if broker_id is None
-            else changes.check_broker_settings
+            else describe.check_broker_settings
         )
         return ConfigRules(
             check=lambda configs: check(secrets.require(configs), current.options),
-            find_list_default=lambda name: changes.find_broker_list(name, current.options),
+            find_list_default=lambda name: describe.find_broker_list(name, current.options),
             protect=secrets.protect,
         )
 

@@ -28,17 +28,16 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError, LeaderNotAvailableError
 from moldau.model import BrokerId, Offset, TopicPartition
 from moldau.net.peer import Peer
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch, records_of
 from moldau.replication.partition import Partition
 from moldau.shares.rules.dead_letters import DeadLetterSettings, write_letters
 from moldau.shares.rules.in_flight import DeadRange
 from moldau.storage.files import FileSlice
 from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import read_response_header, request_prefix
-from moldau.wire.produce_client import encode_produce_request, parse_produce_response
+from moldau.wire.produce_frame import encode_produce_request, parse_produce_response
 
 _log = logging.getLogger("moldau.coordinators")
 

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.declarations.metrics import split_address
+from moldau.config.declarations.network import split_address
 from moldau.config.listeners import Listener, is_loopback
 from moldau.errors import StartupError
 

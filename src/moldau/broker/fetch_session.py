@@ -21,8 +21,8 @@ from uuid import UUID
 
 from moldau.model import BrokerId, Principal, TopicPartition
 from moldau.replication.partition_reads import PartitionRead
+from moldau.wire.fetch_exchange import LAST_EPOCH, NO_SESSION
 from moldau.wire.fetch_frame import FetchPartition
-from moldau.wire.fetch_session import LAST_EPOCH, NO_SESSION
 
 _FEW_HOLES = 32
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from moldau.broker.fetch_session import FetchSession, NoteIdle, SessionPartition
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
 from moldau.model import TopicPartition
-from moldau.wire.fetch_session import NO_SESSION
+from moldau.wire.fetch_exchange import NO_SESSION
 
 STALE_AFTER_MS = 120_000
 

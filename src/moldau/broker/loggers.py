@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from moldau.config.operations import ConfigChange, ConfigOperation
+from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError, InvalidRequestError
 from moldau.security.audit import AUDIT_LOGGER
 

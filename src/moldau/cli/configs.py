@@ -16,7 +16,7 @@ from moldau.client.admin_values import (
     ConfigResource,
     ResourceType,
 )
-from moldau.config.unknown import find_unknown
+from moldau.config.describe import find_unknown
 from moldau.errors import KafkaError
 
 Topic = Annotated[

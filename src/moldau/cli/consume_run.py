@@ -36,8 +36,8 @@ from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.offset_targets import AtBeginning, BeforeEnd, Start
 from moldau.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import join_values
+from moldau.records.record_batch import payload_of
 
 if TYPE_CHECKING:
     from moldau.cli.record_decoding import RecordDecoding

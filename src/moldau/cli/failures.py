@@ -109,7 +109,7 @@ _SPELLINGS: tuple[
 
 def _correct_spelling(error: MoldauError) -> str | None:
     """`did you mean clicks?`, where a name that the cluster has is close to one that was given."""
-    from moldau.config.spelling import find_close
+    from moldau.config.option import find_close
 
     for kind, ask, parameters in _SPELLINGS:
         bootstraps = words_of_command("bootstrap")

@@ -20,14 +20,13 @@ from moldau.records.batch_header import (
     LOG_OVERHEAD_BYTES,
     MAGIC_AT,
     BatchHeader,
+    crc_matches,
     read_header,
     read_size,
 )
-from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
-from moldau.records.control_records import find_marker
-from moldau.records.crc import crc_matches
 from moldau.records.record import Record
+from moldau.records.record_batch import find_marker, records_of
 from moldau.storage.files import RealFiles
 from moldau.storage.producer_snapshots import decode_snapshot
 from moldau.storage.rules import file_names

@@ -25,7 +25,7 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.record_futures import ManyFuture
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_NONE
-from moldau.config.spelling import suggest
+from moldau.config.option import suggest
 from moldau.errors import BatchTooLargeError, MoldauError, RecordTooLargeError, UnknownTopicError
 from moldau.records.lines import LINE_END, TextLines
 from moldau.records.record import Headers

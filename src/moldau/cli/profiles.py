@@ -21,10 +21,8 @@ import typer
 from moldau.cli.output import warn
 from moldau.config.client_options import AdminOptions
 from moldau.config.declarations.security import ClientSecurityOptions
-from moldau.config.properties import parse_properties
-from moldau.config.secrets import expand_secrets
-from moldau.config.spelling import suggest
-from moldau.config.static import load_properties
+from moldau.config.option import suggest
+from moldau.config.properties import expand_secrets, load_properties, parse_properties
 from moldau.errors import ConfigurationError
 from moldau.security.rules.jaas import format_jaas, parse_jaas
 
@@ -165,9 +163,7 @@ def read_settings(path: Path) -> dict[str, str]:
 
 def warn_of_unknown_names(settings: Mapping[str, str], source: str) -> None:
     """Warn of names that no client knows: they are probably misspelt, and have no effect."""
-    from moldau.config.client_consumer_options import ConsumerOptions
-    from moldau.config.client_options import ProducerOptions
-    from moldau.config.client_queue_options import QueueOptions
+    from moldau.config.client_options import ConsumerOptions, ProducerOptions, QueueOptions
     from moldau.schemas.settings import SETTINGS as REGISTRY_SETTINGS
 
     known = {BOOTSTRAP, COMMAND_CONFIG, *REGISTRY_SETTINGS, *_OTHER_CLIENTS}

@@ -42,7 +42,7 @@ def parse_format(text: str) -> Formatter:
     if "%" in text:
         return _compile(text)
     from moldau.cli.schema_options import FORMATS
-    from moldau.config.spelling import suggest
+    from moldau.config.option import suggest
 
     known = (*_FORMS, *FORMATS)
     choices = f"; choose {', '.join(known)}, or a template like '%p %o %k %v'"

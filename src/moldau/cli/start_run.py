@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import find_listener_declaration
-from moldau.config.secrets import expand_secrets
-from moldau.config.static import Static, given, load_properties, load_settings
+from moldau.config.properties import (
+    Static,
+    expand_secrets,
+    load_flags,
+    load_properties,
+    load_settings,
+)
 from moldau.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +101,7 @@ def run_start(
 def _warn(settings: Mapping[str, str]) -> None:
     """Of what does not keep a broker from serving, and is hardly meant."""
     from moldau.cli.compiled_parts import ADVICE, are_compiled
-    from moldau.config.unknown import find_unknown
+    from moldau.config.describe import find_unknown
 
     warnings = [*find_unknown(settings), *(() if are_compiled() else (ADVICE,))]
     if warnings:
@@ -123,18 +128,18 @@ def gather_settings(
         _warn_of_open_secrets(config, settings)
     settings |= load_settings(sets)
     if data_dir is not None:
-        settings |= given({"log.dirs": str(data_dir)}, "--data-dir")
+        settings |= load_flags({"log.dirs": str(data_dir)}, "--data-dir")
     if listen is not None:
         listeners = _to_listener(listen, settings.get("listeners", ""))
-        settings |= given({"listeners": listeners}, "--listen")
+        settings |= load_flags({"listeners": listeners}, "--listen")
     if broker_id is not None:
-        settings |= given({"broker.id": str(broker_id)}, "--broker-id")
+        settings |= load_flags({"broker.id": str(broker_id)}, "--broker-id")
     if zookeeper is not None:
-        settings |= given({"zookeeper.connect": zookeeper}, "--zookeeper")
+        settings |= load_flags({"zookeeper.connect": zookeeper}, "--zookeeper")
     if adopt_topics:
-        settings |= given({"adopt.topics.enable": "true"}, "--adopt-topics")
+        settings |= load_flags({"adopt.topics.enable": "true"}, "--adopt-topics")
     if metrics is not None:
-        settings |= given({"metrics.listener": metrics}, "--metrics")
+        settings |= load_flags({"metrics.listener": metrics}, "--metrics")
     return expand_secrets(settings)
 
 

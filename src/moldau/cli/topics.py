@@ -23,7 +23,7 @@ from moldau.client.admin_values import (
 )
 from moldau.client.group_reset import plan_trim
 from moldau.client.rules.offset_targets import AtOffset, AtTime, BeforeEnd, PlannedReset, Start
-from moldau.config.suspension import SUSPENDED
+from moldau.config.topic_options import SUSPENDED
 from moldau.errors import InvalidConfigError, KafkaError, TopicExistsError, UnknownTopicError
 from moldau.model import BRANCH_OF, TopicPartition, format_uuid
 from moldau.ops.formatting import parse_duration_ms, plural

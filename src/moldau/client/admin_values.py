@@ -16,7 +16,7 @@ from moldau.client.offset_values import (
 from moldau.client.offset_values import ListedOffset as ListedOffset
 from moldau.client.offset_values import OffsetSpec as OffsetSpec
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
-from moldau.config.operations import ConfigChange, ConfigOperation
+from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.model import NO_LEADER_EPOCH, TopicPartition
 from moldau.wire.apis import FETCH, NO_VERSION, VersionRange
 

@@ -314,7 +314,7 @@ def _encode(api: Api, version: int, values: Values, droppable: frozenset[str]) -
     try:
         return encode_body(fit(message_class, values, droppable))
     except (ShapeError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
-        from moldau.wire.misfits import find_misfit
+        from moldau.wire.layout import find_misfit
 
         misfit = find_misfit(message_class, values)
         if misfit is None:

@@ -60,7 +60,7 @@ from moldau.client.rules.subscription import TopicSelection
 from moldau.client.user_calls import RebalanceListener, RunCall, UserCalls
 from moldau.clock import Clock, SystemClock, finish_within
 from moldau.clock import Timer as ArmedTimer
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import (
     ClientError,
     ClosedClientError,

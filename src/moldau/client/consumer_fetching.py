@@ -33,9 +33,13 @@ from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameErro
 from moldau.model import CONSUMER, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import FETCH, OFFSET_FOR_LEADER_EPOCH
-from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
+from moldau.wire.fetch_exchange import (
+    FetchAnswer,
+    FetchSessionHandler,
+    encode_fetch_request,
+    parse_fetch_answer,
+)
 from moldau.wire.fetch_frame import FetchRequest
-from moldau.wire.fetch_session import FetchSessionHandler
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse

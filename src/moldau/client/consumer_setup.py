@@ -27,7 +27,7 @@ from moldau.client.rules.deserializing import GivenDeserializer, require_deseria
 from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.user_calls import RebalanceListener, UserCall
 from moldau.clock import Clock
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ConfigurationError, NotAssignedError
 from moldau.model import TopicPartition
 from moldau.net.port import Network

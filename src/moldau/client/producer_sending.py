@@ -30,11 +30,11 @@ from moldau.errors import (
     UnsupportedVersionError,
 )
 from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import PRODUCE
-from moldau.wire.produce_client import (
+from moldau.wire.produce_frame import (
     Buffer,
     ProduceAnswer,
     encode_produce_request,

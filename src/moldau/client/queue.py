@@ -36,7 +36,7 @@ from moldau.client.rules.deserializing import (
 from moldau.client.rules.queue_machine import QueueSettings
 from moldau.client.rules.subscription import subscribe_to
 from moldau.clock import Clock
-from moldau.config.client_queue_options import QueueOptions
+from moldau.config.client_options import QueueOptions
 from moldau.errors import (
     ClosedClientError,
     ConfigurationError,

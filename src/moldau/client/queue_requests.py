@@ -37,7 +37,7 @@ from moldau.client.rules.queue_instructions import (
 )
 from moldau.client.rules.queue_machine import QueueMachine
 from moldau.client.rules.share_membership import SHARE_LEAVING_EPOCH
-from moldau.config.client_queue_options import QueueOptions
+from moldau.config.client_options import QueueOptions
 from moldau.errors import (
     ClientError,
     KafkaError,

@@ -23,13 +23,13 @@ from moldau.errors import ErrorCode, KafkaError, OffsetOutOfRangeError, UnknownT
 from moldau.model import TopicPartition
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (
+    FINAL_EPOCH,
     AnsweredPartition,
     FetchAnswer,
     encode_fetch_request,
     parse_fetch_answer,
 )
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
-from moldau.wire.fetch_session import FINAL_EPOCH
 
 _MIB: Final = 1024 * 1024
 _LAST_BY_NAME: Final = 12  # from version 13 on topics have ids in place of names (KIP-516)

@@ -26,19 +26,19 @@ from moldau.client.rules.arguments import require_kind
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
 from moldau.clock import Clock, SystemClock
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ClosedClientError, ConfigurationError, ErrorCode, KafkaError
 from moldau.model import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
 from moldau.wire.apis import FETCH, LIST_OFFSETS
 from moldau.wire.fetch_exchange import (
+    FINAL_EPOCH,
     AnsweredPartition,
     encode_fetch_request,
     parse_fetch_answer,
 )
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
-from moldau.wire.fetch_session import FINAL_EPOCH
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v7.response import ListOffsetsResponse

@@ -28,7 +28,7 @@ from moldau.coordination.port import (
 from moldau.errors import InvalidConfigError, MalformedNodeError
 
 if TYPE_CHECKING:
-    from moldau.config.operations import ConfigAlteration
+    from moldau.config.alterations import ConfigAlteration
     from moldau.metrics.client_metrics import ClientSubscription
 
 _log = logging.getLogger("moldau.cluster")
@@ -83,7 +83,7 @@ class ClientMetricsConfigs:
 
     async def alter(self, name: str, changes: ConfigAlteration, *, validate_only: bool) -> None:
         """Change single options of a subscription, or all of them."""
-        from moldau.cluster.rules.config_changes import apply_config_changes
+        from moldau.config.alterations import apply_config_changes
         from moldau.config.client_metrics_options import ClientMetricsOptions
 
         find_default = ClientMetricsOptions.find_list_default

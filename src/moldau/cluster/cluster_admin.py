@@ -43,7 +43,7 @@ from moldau.cluster.rules.topic_creation import (
 )
 from moldau.cluster.state_writer import MAX_WRITE_BYTES, StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
-from moldau.config.operations import ConfigAlteration
+from moldau.config.alterations import ConfigAlteration
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,

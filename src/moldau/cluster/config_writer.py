@@ -16,11 +16,10 @@ from moldau.cluster import layout, quota_nodes
 from moldau.cluster.change_notifications import catch_up
 from moldau.cluster.layout import ConfigEntity
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
 from moldau.cluster.rules.topic_creation import CheckConfigs
-from moldau.config.operations import ConfigAlteration
-from moldau.config.suspension import with_confirmation
-from moldau.config.unknown import find_unknown
+from moldau.config.alterations import ConfigAlteration, FindListDefault, apply_config_changes
+from moldau.config.describe import find_unknown
+from moldau.config.topic_options import with_confirmation
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,

@@ -32,7 +32,7 @@ from moldau.cluster.rules.metadata_image import (
     find_set_back,
     split_changes,
 )
-from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
+from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import (
     Coordination,
     CoordinationError,

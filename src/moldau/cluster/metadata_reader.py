@@ -26,7 +26,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.topic_operations import assignment_of
-from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
+from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.model import (

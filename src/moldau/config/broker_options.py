@@ -7,38 +7,40 @@ open, the data directories. Rule: values in, values out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import cast
+from typing import Final, NamedTuple, cast
 
-from moldau.config.broker_checks import find_conflict
-from moldau.config.declarations.authorization import AuthorizationOptions
-from moldau.config.declarations.cleaner import CleanerOptions
-from moldau.config.declarations.delegation_tokens import DelegationTokenOptions
-from moldau.config.declarations.groups import GroupOptions
-from moldau.config.declarations.identity import IdentityOptions
-from moldau.config.declarations.logs import LogOptions
-from moldau.config.declarations.metrics import MetricOptions
-from moldau.config.declarations.network import NetworkOptions
-from moldau.config.declarations.password_encoder import PasswordEncoderOptions
-from moldau.config.declarations.quotas import QuotaOptions
-from moldau.config.declarations.replication import ReplicationOptions
-from moldau.config.declarations.security import SecurityOptions
-from moldau.config.declarations.shares import ShareOptions
-from moldau.config.declarations.streams import StreamsOptions
+from moldau.config.declarations.cluster import IdentityOptions, ReplicationOptions, ZookeeperOptions
+from moldau.config.declarations.coordinators import (
+    GroupOptions,
+    ShareOptions,
+    StreamsOptions,
+    TransactionOptions,
+)
+from moldau.config.declarations.logs import CleanerOptions, LogOptions
+from moldau.config.declarations.network import MetricOptions, NetworkOptions, QuotaOptions
+from moldau.config.declarations.security import (
+    AuthorizationOptions,
+    DelegationTokenOptions,
+    PasswordEncoderOptions,
+    SecurityOptions,
+)
 from moldau.config.declarations.topic_defaults import TopicDefaultOptions
-from moldau.config.declarations.transactions import TransactionOptions
-from moldau.config.declarations.zookeeper import ZookeeperOptions
 from moldau.config.listener_options import (
     ListenerLimits,
     ListenerOptions,
     find_listener_declaration,
 )
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
-from moldau.config.option import OptionSet, Reload
-from moldau.config.resolve import Layers, OptionSource, resolve_values
-from moldau.config.unserved import find_unserved
+from moldau.config.option import Layers, OptionSet, OptionSource, Reload, resolve_values
 from moldau.errors import ConfigurationError, InvalidConfigError
+from moldau.model import (
+    GROUP_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -236,3 +238,409 @@ def _placed(layers: Layers, name: str, message: str) -> str:
     """Put the line or the flag in front of a message about an option."""
     levels = (source for source, values in layers.levels() if name in values)
     return layers.origin(next(levels, OptionSource.DEFAULT), name) + message
+
+
+# What must hold between several options of a broker. Each check says what to do.
+#
+# Rule: values in, values out.
+
+
+class Conflict(NamedTuple):
+    """A whole message, and the option at whose line it is reported."""
+
+    name: str
+    message: str
+
+
+def find_conflict(options: BrokerOptions) -> Conflict | None:
+    """The first check that fails."""
+    return next((found for check in _CHECKS if (found := check(options)) is not None), None)
+
+
+def _check_ids(options: BrokerOptions) -> Conflict | None:
+    given = {
+        name: values[name]
+        for name in ("broker.id", "node.id")
+        for _, values in options.layers.levels()
+        if name in values
+    }
+    if options.broker_id != options.node_id:
+        return Conflict(
+            name="node.id",
+            message=f"node.id={given['node.id']} differs from broker.id={given['broker.id']}; "
+            "set one of the two",
+        )
+    if options.broker_id == -1 and not options.broker_id_generation_enable:
+        return Conflict(
+            name="broker.id.generation.enable",
+            message="broker.id is not set and broker.id.generation.enable is false; set broker.id",
+        )
+    generates = not options.is_alone and options.broker_id_generation_enable
+    if generates and options.broker_id > options.reserved_broker_max_id:
+        return Conflict(
+            name="broker.id",
+            message=f"broker.id={options.broker_id} is above reserved.broker.max.id="
+            f"{options.reserved_broker_max_id}; take a smaller id or raise the limit",
+        )
+    return None
+
+
+def _check_directories(options: BrokerOptions) -> Conflict | None:
+    name = "log.dirs" if _is_set(options, "log.dirs") else "log.dir"
+    if not options.log_dirs:
+        return Conflict(name=name, message=f"{name} is empty; name at least one directory")
+    repeated = _find_repeated(options.log_dirs)
+    if repeated is not None:
+        return Conflict(name=name, message=f"{name} names {repeated} twice; name it once")
+    return None
+
+
+def _check_listeners(options: BrokerOptions) -> Conflict | None:
+    if not options.open_listeners:
+        return Conflict(
+            name="listeners",
+            message="listeners leaves nothing to listen on; name an address that is not in "
+            "controller.listener.names, e.g. PLAINTEXT://127.0.0.1:9092",
+        )
+    repeated = _find_repeated(
+        f"{one.host}:{one.port}" for one in options.open_listeners if one.port != 0
+    )
+    if repeated is not None:
+        return Conflict(
+            name="listeners",
+            message=f"listeners names the address {repeated} twice; give each its own port",
+        )
+    return None
+
+
+def _check_advertised(options: BrokerOptions) -> Conflict | None:
+    name = "advertised.listeners"
+    opened = {listener.name for listener in options.open_listeners}
+    for listener in options.told_listeners:
+        if listener.is_on_all_interfaces:
+            return Conflict(
+                name=name,
+                message=f"{name} has {listener}, which no client can connect to; name a host or "
+                "an address that clients can reach",
+            )
+        if listener.port == 0:
+            return Conflict(name=name, message=f"{name} has {listener}; name the real port")
+        if listener.name not in opened:
+            return Conflict(
+                name=name,
+                message=f"{name} has {listener}, but listeners has no {listener.name}; add it "
+                "there or remove it here",
+            )
+    return None
+
+
+def _check_inter_broker(options: BrokerOptions) -> Conflict | None:
+    name = "inter.broker.listener.name"
+    wanted = options.inter_broker_listener_name
+    if not wanted and options.inter_broker_listener is None and not options.is_alone:
+        protocol = options.security_inter_broker_protocol
+        return Conflict(
+            name="security.inter.broker.protocol",
+            message=f"security.inter.broker.protocol={protocol} is the protocol of no listener, so "
+            "brokers would not find each other; set it to that of one, or set "
+            "inter.broker.listener.name",
+        )
+    if not wanted:
+        return None
+    if _is_set(options, "security.inter.broker.protocol"):
+        return Conflict(
+            name=name,
+            message=f"{name} and security.inter.broker.protocol are both set; remove one",
+        )
+    if wanted.upper() not in {listener.name for listener in options.open_listeners}:
+        return Conflict(
+            name=name,
+            message=f"{name}={wanted} is not among listeners; name one of them",
+        )
+    return None
+
+
+def _check_session_timeouts(options: BrokerOptions) -> Conflict | None:
+    if options.group_min_session_timeout_ms <= options.group_max_session_timeout_ms:
+        return None
+    return Conflict(
+        name="group.min.session.timeout.ms",
+        message=f"group.min.session.timeout.ms={options.group_min_session_timeout_ms} is larger "
+        f"than group.max.session.timeout.ms={options.group_max_session_timeout_ms}; lower one or "
+        "raise the other",
+    )
+
+
+def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
+    return _check_defaults(
+        options,
+        "consumer",
+        ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
+    ) or _check_heartbeats(options, "consumer")
+
+
+def _check_share_groups(options: BrokerOptions) -> Conflict | None:
+    units = (
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "assignment.interval.ms",
+        "record.lock.duration.ms",
+        "delivery.count.limit",
+        "partition.max.record.locks",
+    )
+    return _check_defaults(options, "share", units) or _check_heartbeats(options, "share")
+
+
+def _check_streams_groups(options: BrokerOptions) -> Conflict | None:
+    copies, most = (
+        options.group_streams_num_standby_replicas,
+        options.group_streams_max_standby_replicas,
+    )
+    if copies > most:
+        name = "group.streams.num.standby.replicas"
+        return Conflict(
+            name=name,
+            message=f"{name}={copies} is more than group.streams.max.standby.replicas={most}; "
+            "lower it or raise the bound",
+        )
+    units = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+    return _check_defaults(options, "streams", units) or _check_heartbeats(options, "streams")
+
+
+def _check_defaults(options: BrokerOptions, kind: str, units: tuple[str, ...]) -> Conflict | None:
+    """What a group has by default lies within what a single one may be given."""
+    for unit in units:
+        name, least, most = (f"group.{kind}.{word}{unit}" for word in ("", "min.", "max."))
+        value, lowest, highest = (_number(options, one) for one in (name, least, most))
+        if not lowest <= value <= highest:
+            return Conflict(
+                name=next((one for one in (name, least, most) if _is_set(options, one)), name),
+                message=f"{name}={value} is not within {least}={lowest} and {most}={highest}; "
+                "change it or the bounds",
+            )
+    return None
+
+
+def _check_heartbeats(options: BrokerOptions, kind: str) -> Conflict | None:
+    heartbeat, session = (f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
+    heartbeat_ms, session_ms = _number(options, heartbeat), _number(options, session)
+    if heartbeat_ms < session_ms:
+        return None
+    return Conflict(
+        name=heartbeat if _is_set(options, heartbeat) else session,
+        message=f"{heartbeat}={heartbeat_ms} is not smaller than {session}={session_ms}, so "
+        "members would be lost between two heartbeats; lower it",
+    )
+
+
+def _number(options: BrokerOptions, name: str) -> int:
+    return cast("int", options.value_of(name))
+
+
+def _check_compaction_lag(options: BrokerOptions) -> Conflict | None:
+    lowest, highest = (
+        options.log_cleaner_min_compaction_lag_ms,
+        options.log_cleaner_max_compaction_lag_ms,
+    )
+    if lowest <= highest:
+        return None
+    return Conflict(
+        name="log.cleaner.min.compaction.lag.ms",
+        message=f"log.cleaner.min.compaction.lag.ms={lowest} is larger than "
+        f"log.cleaner.max.compaction.lag.ms={highest}; lower one or raise the other",
+    )
+
+
+def _check_follower_waits(options: BrokerOptions) -> Conflict | None:
+    if options.replica_fetch_wait_max_ms <= options.replica_lag_time_max_ms:
+        return None
+    return Conflict(
+        name="replica.fetch.wait.max.ms",
+        message=f"replica.fetch.wait.max.ms={options.replica_fetch_wait_max_ms} is larger than "
+        f"replica.lag.time.max.ms={options.replica_lag_time_max_ms}, so idle followers would fall "
+        "out of sync; lower it",
+    )
+
+
+def _is_set(options: BrokerOptions, name: str) -> bool:
+    return any(name in values for _, values in options.layers.levels())
+
+
+def _find_repeated(items: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for item in items:
+        if item in seen:
+            return item
+        seen.add(item)
+    return None
+
+
+_CHECKS: tuple[Callable[[BrokerOptions], Conflict | None], ...] = (
+    _check_ids,
+    _check_directories,
+    _check_listeners,
+    _check_advertised,
+    _check_inter_broker,
+    _check_session_timeouts,
+    _check_consumer_groups,
+    _check_share_groups,
+    _check_streams_groups,
+    _check_compaction_lag,
+    _check_follower_waits,
+)
+
+
+# Settings that ask for protection or for copies that this broker cannot give.
+#
+# A file that was written for another broker may say who may connect, who may read, where the other
+# copies are. Whoever passes over such a line serves everybody, or keeps the only copy, and nobody
+# knows. So these stop the start, each with what to do instead; options whose loss costs nothing are
+# only warned of (`unknown`). An empty value asks for nothing. Rule: values in, values out.
+
+
+class Unserved(NamedTuple):
+    """A setting and the rest of the message that begins with its name."""
+
+    name: str
+    message: str
+
+
+_NO_KERBEROS: Final = (
+    "asks for Kerberos, and Moldau has no GSSAPI: use SCRAM-SHA-512, OAUTHBEARER or client "
+    "certificates, and remove the line"
+)
+_NO_JAVA_SECURITY: Final = (
+    "names a class of Java that decides who a client is, and Moldau cannot load it: remove the "
+    "line if what Moldau decides is right (docs/security.md)"
+)
+_NO_PLUGIN: Final = (
+    "names a class of Java that limits what clients may do, and Moldau cannot load it: remove the "
+    "line if they may do all of it"
+)
+_NOT_REMOTE: Final = (
+    "asks for a copy of closed segments in another store, and Moldau keeps them on this disk only: "
+    "remove the line if that is enough"
+)
+_NOT_REVOKED: Final = (
+    "asks whether certificates were revoked, and Moldau does not look that up: remove the line, "
+    "and change the authority where a certificate must not count any more"
+)
+
+_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
+    ("sasl.kerberos.*", _NO_KERBEROS),
+    ("listener.name.*.gssapi.*", _NO_KERBEROS),
+    ("sasl.server.callback.handler.class", _NO_JAVA_SECURITY),
+    ("listener.name.*.sasl.server.callback.handler.class", _NO_JAVA_SECURITY),
+    ("ssl.engine.factory.class", _NO_JAVA_SECURITY),
+    ("principal.builder.class", _NO_JAVA_SECURITY),
+    ("create.topic.policy.class.name", _NO_PLUGIN),
+    ("alter.config.policy.class.name", _NO_PLUGIN),
+    ("client.quota.callback.class", _NO_PLUGIN),
+    ("remote.log.storage.system.enable", _NOT_REMOTE),
+    ("zookeeper.ssl.crl.enable", _NOT_REVOKED),
+    ("zookeeper.ssl.ocsp.enable", _NOT_REVOKED),
+)
+"""Names, with `*` for any text, and what is missing. Kafka's defaults of them protect nothing."""
+
+_HARMLESS: Final = frozenset({"", "none", "false"})
+"""Values that ask for nothing: `ssl.client.auth=none`, `remote.log.storage.system.enable=false`."""
+
+
+def find_unserved(settings: Mapping[str, str], options: BrokerOptions) -> list[Unserved]:
+    """Everything in what a broker is started with that it must not be started with."""
+    named = ((name, find_missing(name, value)) for name, value in settings.items())
+    found = (unserved for check in _SUPPORT_CHECKS if (unserved := check(options)) is not None)
+    return [*(Unserved(name, missing) for name, missing in named if missing), *found]
+
+
+def find_missing(name: str, value: str) -> str | None:
+    """What a setting asks for in vain; None when it asks for nothing that would be missed."""
+    if value.strip().lower() in _HARMLESS:
+        return None
+    return next((missing for pattern, missing in _PATTERNS if _is_like(name, pattern)), None)
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """The plain beginning first: few names get past it, and a pattern is dear to make."""
+    return name.startswith(pattern.partition("*")[0]) and fnmatchcase(name, pattern)
+
+
+def _check_quorum(options: BrokerOptions) -> Unserved | None:
+    """Several controllers mean several brokers that share their topics. Here each would be alone
+    with topics of its own, and acks=all would be one copy."""
+    if not options.is_alone:
+        return None
+    for name, members in (
+        ("controller.quorum.voters", options.controller_quorum_voters),
+        ("controller.quorum.bootstrap.servers", options.controller_quorum_bootstrap_servers),
+    ):
+        if len(members) > 1:
+            return Unserved(
+                name,
+                f"names {len(members)} controllers, and Moldau has no quorum of its own: this "
+                "broker would be alone, with copies nowhere else. Join brokers by a ZooKeeper "
+                "(zookeeper.connect=host:port, or moldau start --zookeeper host:port), or remove "
+                "the line for a broker alone",
+            )
+    return None
+
+
+def _check_roles(options: BrokerOptions) -> Unserved | None:
+    roles = options.process_roles
+    if not options.is_alone or not roles or {"broker", "controller"} <= set(roles):
+        return None
+    (role,) = set(roles)
+    if role == "controller":
+        return Unserved(
+            "process.roles",
+            "asks for a controller without a broker, and every Moldau broker can be the "
+            "controller: start the brokers only",
+        )
+    return Unserved(
+        "process.roles",
+        "asks for a broker whose controller is another process, and Moldau has no quorum of its "
+        "own: this broker would be alone, with copies nowhere else. Join brokers by a ZooKeeper "
+        "(zookeeper.connect=host:port, or moldau start --zookeeper host:port), or set "
+        "process.roles=broker,controller for a broker alone",
+    )
+
+
+_SUPPORT_CHECKS: Final[tuple[Callable[[BrokerOptions], Unserved | None], ...]] = (
+    _check_quorum,
+    _check_roles,
+)
+
+
+# The settings that the brokers' own topics have, wherever they come from. A rule.
+#
+# Kafka's own (`GroupCoordinatorService`, `TransactionStateManager`, `ShareCoordinatorService`):
+# what is in these topics is the latest word on something, and a policy that deletes by age loses
+# it.
+
+
+def find_internal_configs(topic: str, options: BrokerOptions) -> Mapping[str, str] | None:
+    """None for a topic that is not one of them."""
+    if topic == GROUP_OFFSETS_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(options.offsets_topic_segment_bytes),
+        }
+    if topic == TRANSACTION_STATE_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(options.transaction_state_log_min_isr),
+            "segment.bytes": str(options.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+    if topic == SHARE_GROUP_STATE_TOPIC:
+        return {
+            "cleanup.policy": "delete",  # its coordinator deletes what is superseded
+            "compression.type": "producer",
+            "min.insync.replicas": str(options.share_coordinator_state_topic_min_isr),
+            "retention.bytes": "-1",
+            "retention.ms": "-1",
+            "segment.bytes": str(options.share_coordinator_state_topic_segment_bytes),
+        }
+    return None

@@ -7,9 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from moldau.config.kinds import INT, LIST, Rule, between
-from moldau.config.option import OptionSet, Reload, option
-from moldau.config.spelling import suggest
+from moldau.config.option import INT, LIST, OptionSet, Reload, Rule, between, option, suggest
 from moldau.errors import InvalidConfigError
 
 MATCHED = (

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS
+from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS
 from moldau.errors import ConfigurationError
 
 _log = logging.getLogger("moldau.config")

@@ -1,9 +1,9 @@
-"""What DescribeConfigs answers: every option with its value, where that came from, and the chain
-of settings behind it, strongest first.
+"""What DescribeConfigs answers, what AlterConfigs accepts, and which settings have no effect.
 
-Kafka leaves a value empty where only a coarser synonym is set (`log.retention.ms` beside
-`log.retention.hours`); here it has the value that counts, and the synonym is in the chain.
-Rule: values in, values out.
+DescribeConfigs answers with every option, its value, where that came from, and the chain of
+settings behind it, strongest first. Kafka leaves a value empty where only a coarser synonym is set
+(`log.retention.ms` beside `log.retention.hours`); here it has the value that applies, and the
+synonym is in the chain. Rule: values in, values out.
 """
 
 from __future__ import annotations
@@ -11,13 +11,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from moldau.config.broker_options import BrokerOptions
+from moldau.config.broker_options import BrokerOptions, find_missing
 from moldau.config.client_metrics_options import ClientMetricsOptions
 from moldau.config.group_options import GroupConfigOptions
-from moldau.config.kinds import OptionType, to_text
-from moldau.config.option import AnyOption, Reload
-from moldau.config.resolve import OptionSource, settings_of
+from moldau.config.listener_options import PREFIX, is_listener_option
+from moldau.config.option import (
+    AnyOption,
+    OptionSource,
+    OptionType,
+    Reload,
+    settings_of,
+    suggest,
+    to_text,
+)
+from moldau.config.properties import origin_of
 from moldau.config.topic_options import TopicOptions
+from moldau.errors import ConfigurationError, InvalidConfigError
+
+# What DescribeConfigs answers: every option with its value, where that came from, and the chain
+# of settings behind it, strongest first.
+#
+# Kafka leaves a value empty where only a coarser synonym is set (`log.retention.ms` beside
+# `log.retention.hours`); here it has the value that counts, and the synonym is in the chain.
+# Rule: values in, values out.
 
 
 class OptionSynonym(NamedTuple):
@@ -192,3 +208,124 @@ def _described_unknown(name: str, source: OptionSource) -> DescribedOption:
         documentation="",
         synonyms=(OptionSynonym(name=name, value=None, source=source),),
     )
+
+
+# Changes of dynamic configs (AlterConfigs). Settings are checked as a whole, so a change that is
+# refused changes nothing. They are stored and applied in `cluster`.
+
+
+def check_topic_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
+    """Raise InvalidConfigError unless a topic can have exactly these settings."""
+    TopicOptions.check_all(settings, broker)
+
+
+def check_broker_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
+    """Raise InvalidConfigError unless this broker can have exactly these dynamic settings."""
+    for name, value in settings.items():
+        BrokerOptions.check(name, value)
+    _check_together(broker, settings, broker.layers.default_dynamic)
+
+
+def check_default_broker_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
+    """Raise InvalidConfigError unless all brokers can have these; tried out on this one."""
+    for name, value in settings.items():
+        BrokerOptions.check(name, value, cluster_wide=True)
+    _check_together(broker, broker.layers.dynamic, settings)
+
+
+def check_group_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
+    """Raise InvalidConfigError unless a group can have exactly these settings."""
+    GroupConfigOptions.check_all(settings, broker)
+
+
+def find_topic_list(name: str, broker: BrokerOptions) -> str | None:
+    """What a list of a topic is when the topic does not set it; None for what is no list."""
+    found = (one for one in describe_topic({}, broker) if one.name == name)
+    return next((one.value or "" for one in found if one.type is OptionType.LIST), None)
+
+
+def find_broker_list(name: str, broker: BrokerOptions) -> str | None:
+    """What a list of this broker is at the moment; None for what is no list."""
+    found = (one for one in describe_broker(broker) if one.name == name)
+    return next((one.value or "" for one in found if one.type is OptionType.LIST), None)
+
+
+def _check_together(
+    broker: BrokerOptions, dynamic: Mapping[str, str], default_dynamic: Mapping[str, str]
+) -> None:
+    try:
+        BrokerOptions.resolve(broker.layers.static, dynamic, default_dynamic)
+    except ConfigurationError as fault:
+        raise InvalidConfigError(str(fault)) from None
+
+
+# Settings with names that no broker option has.
+
+
+RETIRED: Mapping[str, str] = {
+    "port": "is no longer an option; set listeners=PLAINTEXT://host:port",
+    "host.name": "is no longer an option; set listeners=PLAINTEXT://host:port",
+    "advertised.host.name": "is no longer an option; set advertised.listeners",
+    "advertised.port": "is no longer an option; set advertised.listeners",
+    "quota.producer.default": "is no longer an option; set a default client quota",
+    "quota.consumer.default": "is no longer an option; set a default client quota",
+    "log.message.format.version": "is no longer an option; only record format 2 is stored",
+    "log.message.timestamp.difference.max.ms": (
+        "is no longer an option; set log.message.timestamp.before.max.ms and .after.max.ms"
+    ),
+    "log.message.downconversion.enable": (
+        "is no longer an option; batches are never converted to older formats"
+    ),
+    "offsets.commit.required.acks": "is no longer an option; a commit waits for all replicas",
+}
+"""Names that Kafka once had, and what took their place."""
+
+_NOBODYS = "is for a listener that is not among listeners, and has no effect"
+
+
+class UnknownOption(NamedTuple):
+    """A setting that has no effect; as text, the message that says so."""
+
+    name: str
+    origin: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.name} {self.advice}"
+
+
+def find_unknown(settings: Mapping[str, str]) -> list[UnknownOption]:
+    """Every setting of a broker whose name nobody declares, in the order of the settings.
+
+    Those that stop the start (`unserved`) are left out: there is more to say of them.
+    """
+    known = BrokerOptions.declarations()
+    strange = [
+        (name, _advise(name))
+        for name, value in settings.items()
+        if name not in known and not is_listener_option(name) and find_missing(name, value) is None
+    ]
+    strange += [(name, _NOBODYS) for name in settings if _is_of_no_listener(name, settings)]
+    return [
+        UnknownOption(name=name, origin=origin_of(settings, name), advice=advice)
+        for name, advice in strange
+    ]
+
+
+def _is_of_no_listener(name: str, settings: Mapping[str, str]) -> bool:
+    """A misspelled listener would go without the security that was meant for it."""
+    if "listeners" not in settings or not is_listener_option(name):
+        return False
+    addresses = settings["listeners"].lower().split(",")
+    names = [address.strip().partition("://")[0] for address in addresses]
+    return not any(name.lower().startswith(f"{PREFIX}{listener}.") for listener in names)
+
+
+def _advise(name: str) -> str:
+    if name in RETIRED:
+        return RETIRED[name]
+    topic_option = TopicOptions.find_declaration(name)
+    if topic_option is not None and topic_option.broker_default is not None:
+        return f"is an option of topics; for all topics set {topic_option.broker_default}"
+    hint = suggest(name, BrokerOptions.declarations())
+    return f"is not an option of the broker and has no effect{hint}"

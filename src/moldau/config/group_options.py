@@ -11,10 +11,23 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.kinds import BOOLEAN, INT, STRING, Kind, OptionType, at_least, one_of
-from moldau.config.offset_reset import OffsetReset, ResetTo, parse_offset_reset
-from moldau.config.option import Option, OptionSet, Reload, option
-from moldau.config.spelling import suggest
+from moldau.config.option import (
+    BOOLEAN,
+    INT,
+    STRING,
+    Kind,
+    OffsetReset,
+    Option,
+    OptionSet,
+    OptionType,
+    Reload,
+    ResetTo,
+    at_least,
+    one_of,
+    option,
+    parse_offset_reset,
+    suggest,
+)
 from moldau.errors import InvalidConfigError
 
 V = TypeVar("V")

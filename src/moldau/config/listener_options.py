@@ -12,8 +12,7 @@ from typing import NamedTuple, cast
 
 from moldau.config.declarations.network import NetworkOptions
 from moldau.config.declarations.security import MECHANISMS, SecurityOptions
-from moldau.config.option import AnyOption
-from moldau.config.resolve import Layers, resolve_values
+from moldau.config.option import AnyOption, Layers, resolve_values
 from moldau.errors import ConfigurationError
 
 PREFIX = "listener.name."

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from types import MappingProxyType
 
-from moldau.config.kinds import split_list
+from moldau.config.option import split_list
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

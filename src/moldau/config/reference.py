@@ -12,20 +12,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from moldau.config.broker_options import THEMES, BrokerOptions
-from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.config.client_metrics_options import ClientMetricsOptions
-from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
-from moldau.config.client_queue_options import QueueOptions
+from moldau.config.client_options import (
+    AdminOptions,
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    QueueOptions,
+)
 from moldau.config.group_options import GroupConfigOptions
-from moldau.config.kinds import MAX_DOUBLE, MAX_INT, MAX_LONG, OptionType
 from moldau.config.option import (
     DAY_MS,
     HOUR_MS,
+    MAX_DOUBLE,
+    MAX_INT,
+    MAX_LONG,
     MINUTE_MS,
     SECOND_MS,
     AnyOption,
     Importance,
     OptionSet,
+    OptionType,
     Reload,
 )
 from moldau.config.topic_options import TopicOptions

@@ -9,27 +9,34 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.declarations import ignored
 from moldau.config.declarations.topic_defaults import GZIP_LEVEL
-from moldau.config.kinds import (
+from moldau.config.option import (
     BOOLEAN,
+    DAY_MS,
     DOUBLE,
+    HOUR_MS,
     INT,
     LIST,
     LONG,
     MAX_LONG,
     SET,
     STRING,
+    AnyOption,
+    OptionSet,
+    Reload,
     Rule,
     any_of,
     at_least,
     between,
     one_of,
+    option,
+    optional,
+    suggest,
 )
-from moldau.config.option import DAY_MS, HOUR_MS, AnyOption, OptionSet, Reload, option, optional
-from moldau.config.spelling import suggest
 from moldau.errors import InvalidConfigError
 
 _DYNAMIC = Reload.CLUSTER_WIDE
@@ -465,3 +472,27 @@ def _checked_together(options: TopicOptions) -> TopicOptions:
     if options.internal_segment_bytes is not None:
         return options.replace(segment_bytes=options.internal_segment_bytes)
     return options
+
+
+# Topics whose settings nobody knows: served, but nothing in them is deleted or compacted. A rule.
+#
+# Settings are lost when a folder of Kafka's is taken over (they were kept in its controllers), and
+# when a node that held them is damaged. The defaults would be a guess, and a wrong one deletes what
+# nobody can bring back: a compacted topic under `cleanup.policy=delete` is empty after a week.
+
+
+SUSPENDED = "cleanup.suspended"
+
+UNKNOWN_TOPIC_SETTINGS: Mapping[str, str] = MappingProxyType({SUSPENDED: "true"})
+UNKNOWN_BROKER_SETTINGS: Mapping[str, str] = MappingProxyType({"log.cleanup.suspended": "true"})
+"""What counts in the place of settings that cannot be read."""
+
+CONFIRMING_OPTIONS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
+"""Who sets one of these has thought about what may be deleted."""
+
+
+def with_confirmation(settings: Mapping[str, str], named: Collection[str]) -> Mapping[str, str]:
+    """A topic's settings after those that are `named` were changed."""
+    if SUSPENDED in named or not CONFIRMING_OPTIONS.intersection(named):
+        return settings
+    return {name: value for name, value in settings.items() if name != SUSPENDED}

@@ -23,7 +23,7 @@ from moldau.errors import (
 )
 from moldau.model import GROUP_OFFSETS_TOPIC, NO_SEQUENCE, BrokerId, TopicPartition, format_uuid
 from moldau.records.compression import Codec
-from moldau.records.control_records import EndTransactionMarker
+from moldau.records.record_batch import EndTransactionMarker
 from moldau.replication.partition import Partition
 from moldau.shards.leads import Leads, ShardDuties
 from moldau.shards.state_log import LogFormat, StateLog

@@ -58,8 +58,8 @@ from moldau.groups.streams_group_log import (
 )
 from moldau.model import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicId
 from moldau.records.batch_header import BatchHeader
-from moldau.records.control_records import ControlType, find_marker
 from moldau.records.record import Record
+from moldau.records.record_batch import ControlType, find_marker
 from moldau.wire.primitives import (
     COMPACT,
     LEGACY,

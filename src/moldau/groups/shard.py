@@ -40,7 +40,7 @@ from moldau.groups.rules.outcome import (
 )
 from moldau.groups.rules.records import CoordinatorRecord, StoredRecord, TransactionEnd
 from moldau.groups.rules.streams_assignor import Slices
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.shards.state_shard import Eventually, ShardLog, StateShard
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import Broker, ConfigResource
-from moldau.config.declarations.metrics import split_address
+from moldau.config.declarations.network import split_address
 from moldau.config.listeners import ALL_INTERFACES
 from moldau.errors import KafkaError, MoldauError
 

@@ -12,16 +12,17 @@ Varints are zigzagged. What counts as wrong is what Kafka's `DefaultRecord.readF
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from hashlib import blake2b
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
-from moldau.records._column_encoder_pure import PlainColumnEncoder
-from moldau.records._latest_pure import LATEST_KEY_BYTES as LATEST_KEY_BYTES
-from moldau.records._latest_pure import LatestKeys
-from moldau.records._record_walk import RecordWalk as RecordWalk
+from moldau.records._rows_pure import (
+    PlainColumnEncoder,
+    require_row,
+)
 from moldau.records._rows_pure import (
     count_fitting as count_fitting,
 )
@@ -38,9 +39,6 @@ from moldau.records._rows_pure import (
     partition_for_key as partition_for_key,
 )
 from moldau.records._rows_pure import (
-    require_row,
-)
-from moldau.records._rows_pure import (
     row_size as row_size,
 )
 from moldau.records._rows_pure import (
@@ -54,7 +52,14 @@ from moldau.records.columns import (
     HeadersColumn,
     RecordColumns,
 )
-from moldau.records.record import RECORD_OVERHEAD_BYTES, Headers, Record, RecordRow
+from moldau.records.record import (
+    RECORD_OVERHEAD_BYTES,
+    Headers,
+    Record,
+    RecordRow,
+    shift_timestamp,
+    split_records,
+)
 from moldau.records.record_faults import (
     ATTRIBUTES,
     CUT_SHORT,
@@ -78,6 +83,246 @@ from moldau.records.record_faults import (
     RecordFault,
     describe,
 )
+
+# A walk over records that come in pieces. It reads one field after the other, whatever piece it is
+# in, and skips keys, values and headers without keeping them. A fault is what `find_fault` says; a
+# record that is too long for what follows is noticed at the end only.
+
+
+class _WalkFault(Exception):
+    """Leaves the walk at once."""
+
+    def __init__(self, kind: int, field: int, found: int = 0, allowed: int = 0) -> None:
+        self.numbers = (kind, field, found, allowed)
+
+
+class RecordWalk:
+    """Feed all pieces, then `finish`. The first fault ends it."""
+
+    def __init__(self, record_count: int, require_keys: bool) -> None:
+        self._record_count = record_count
+        self._require_keys = require_keys
+        self._index = 0
+        self._field = RECORD_LENGTH  # the one that is read, or whose bytes are skipped before it
+        self._raw = 0  # of a varint, as far as it is known
+        self._shift = 0
+        self._skip = 0  # bytes to pass over before the field
+        self._length = 0  # of the record
+        self._left = 0  # bytes of the record that were not seen yet
+        self._headers_left = 0
+        self._left_over = 0
+        self._fault: RecordFault | None = None
+        if record_count < 0:
+            self._fault = describe(0, NEGATIVE, RECORD_COUNT, record_count, 0)
+
+    def feed(self, piece: Buffer) -> RecordFault | None:
+        data = bytes(piece)
+        position = 0
+        try:
+            while position < len(data) and self._fault is None:
+                position = self._step(data, position)
+        except _WalkFault as fault:
+            self._fault = describe(self._index, *fault.numbers)
+        return self._fault
+
+    def finish(self) -> RecordFault | None:
+        if self._fault is not None:
+            return self._fault
+        if self._left_over:
+            return describe(self._index, PAYLOAD_LEFT_OVER, RECORD_COUNT, self._left_over, 0)
+        if self._field != RECORD_LENGTH or self._skip:
+            seen = self._length - self._left
+            return describe(self._index, TOO_LARGE, RECORD_LENGTH, self._length, seen)
+        if self._shift:
+            return describe(self._index, CUT_SHORT, RECORD_LENGTH, 0, 0)
+        if self._index < self._record_count:
+            return describe(self._index, RECORD_MISSING, RECORD_LENGTH, 0, 0)
+        return None
+
+    def _step(self, data: bytes, position: int) -> int:
+        """Take some bytes; returns the position behind them."""
+        if self._skip:
+            count = min(self._skip, len(data) - position)
+            self._skip -= count
+            self._left -= count
+            if not self._skip and self._field == RECORD_LENGTH:
+                self._end_record()
+            return position + count
+        if self._index == self._record_count:
+            self._left_over += len(data) - position
+            return len(data)
+        if self._field == ATTRIBUTES:
+            self._left -= 1
+            self._next(TIMESTAMP_DELTA)
+            return position + 1
+        self._take_byte(data[position])
+        return position + 1
+
+    def _take_byte(self, byte: int) -> None:
+        field = self._field
+        bits = _VARLONG_BITS if field == TIMESTAMP_DELTA else _VARINT_BITS
+        self._raw |= (byte & 0x7F) << self._shift
+        self._shift += 7
+        if field != RECORD_LENGTH:
+            self._left -= 1
+        if byte < 0x80:
+            raw = self._raw & ((1 << bits) - 1)
+            self._raw = self._shift = 0
+            self._take((raw >> 1) ^ -(raw & 1))
+        elif self._shift >= bits + 3:
+            raise _WalkFault(OVERLONG, field)
+        elif field != RECORD_LENGTH and not self._left:
+            raise _WalkFault(CUT_SHORT, field)
+
+    def _take(self, value: int) -> None:
+        """The value of the field is known."""
+        field = self._field
+        if field == RECORD_LENGTH:
+            if value < 0:
+                raise _WalkFault(NEGATIVE, RECORD_LENGTH, value)
+            self._length = self._left = value
+            self._next(ATTRIBUTES)
+        elif field == TIMESTAMP_DELTA:
+            self._next(OFFSET_DELTA)
+        elif field == OFFSET_DELTA:
+            if value != self._index:
+                raise _WalkFault(UNEXPECTED_OFFSET_DELTA, OFFSET_DELTA, value, self._index)
+            self._next(KEY_LENGTH)
+        elif field == HEADER_COUNT:
+            self._take_header_count(value)
+        else:
+            self._take_length(field, value)
+
+    def _take_length(self, field: int, length: int) -> None:
+        if field == KEY_LENGTH:
+            if length < 0 and self._require_keys:
+                raise _WalkFault(KEY_MISSING, KEY_LENGTH)
+            self._pass_over(length, VALUE_LENGTH)
+        elif field == VALUE_LENGTH:
+            self._pass_over(length, HEADER_COUNT)
+        elif field == HEADER_KEY_LENGTH:
+            self._pass_over(length, HEADER_VALUE_LENGTH, smallest=0)
+        else:
+            self._headers_left -= 1
+            self._pass_over(length, HEADER_KEY_LENGTH if self._headers_left else RECORD_LENGTH)
+
+    def _take_header_count(self, count: int) -> None:
+        if count < 0:
+            raise _WalkFault(NEGATIVE, HEADER_COUNT, count)
+        if count > self._left:
+            raise _WalkFault(TOO_LARGE, HEADER_COUNT, count, self._left)
+        self._headers_left = count
+        if count:
+            self._next(HEADER_KEY_LENGTH)
+        else:
+            self._field = RECORD_LENGTH
+            self._end_record()
+
+    def _pass_over(self, length: int, field: int, smallest: int = -1) -> None:
+        """Skip bytes of so many, and read a field behind them."""
+        if length < smallest:
+            raise _WalkFault(NEGATIVE, self._field, length)
+        if length > self._left:
+            raise _WalkFault(TOO_LARGE, self._field, length, self._left)
+        self._skip = max(length, 0)
+        if field == RECORD_LENGTH:
+            self._field = RECORD_LENGTH
+            if not self._skip:
+                self._end_record()
+        elif self._left == self._skip:
+            raise _WalkFault(CUT_SHORT, field)
+        else:
+            self._field = field
+
+    def _next(self, field: int) -> None:
+        if not self._left:
+            raise _WalkFault(CUT_SHORT, field)
+        self._field = field
+
+    def _end_record(self) -> None:
+        if self._left:
+            raise _WalkFault(RECORD_LEFT_OVER, RECORD_LENGTH, self._left)
+        self._index += 1
+
+
+# The last offset of each key: a dictionary, where `LatestOffsets` of `_codec_native` has an open
+# hash table. What stays of a batch, and its bytes, are the same.
+
+
+LATEST_KEY_BYTES = 150
+"""What an entry of a dictionary from a short key to an offset costs."""
+
+MAX_PLAIN_KEY_BYTES = 32
+_SECRET_BYTES = 16
+_DIGEST_BYTES = 16
+
+_Key: TypeAlias = bytes | int
+"""A key, or the digest of a long one: an integer, so that it never equals a key."""
+
+_Decode = Callable[[Buffer, int, int, int], list[Record]]
+
+
+class LatestKeys:
+    """The twin of `LatestOffsets`; `decode` is `decode_records` of `_codec_pure`."""
+
+    def __init__(self, decode: _Decode, expected_keys: int, secret: bytes) -> None:
+        if len(secret) != _SECRET_BYTES:
+            raise ValueError(f"the secret has {len(secret)} bytes, not {_SECRET_BYTES}")
+        self._decode = decode
+        self._secret = secret
+        self._offsets: dict[_Key, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def clear(self) -> None:
+        self._offsets = {}
+
+    def add(self, payload: Buffer, record_count: int, base_offset: int, from_offset: int) -> None:
+        for record in self._decode(payload, record_count, base_offset, 0):
+            if record.key is not None and record.offset >= from_offset:
+                self._offsets[self._shorten(record.key)] = record.offset
+
+    def select(
+        self,
+        payload: Buffer,
+        record_count: int,
+        base_offset: int,
+        base_timestamp: int,
+        end_offset: int,
+        drop_tombstones: bool,
+        horizon_ms: int | None,
+    ) -> tuple[int, int, bool, bytes | None]:
+        records = self._decode(payload, record_count, base_offset, base_timestamp)
+        stays = [self._stays(record, end_offset, drop_tombstones) for record in records]
+        kept = [record for record, is_kept in zip(records, stays, strict=True) if is_kept]
+        if not kept:
+            return 0, 0, False, None
+        sets_horizon = horizon_ms is not None and any(record.value is None for record in kept)
+        max_timestamp = max(record.timestamp_ms for record in kept)
+        if not sets_horizon and len(kept) == len(records):
+            return len(kept), max_timestamp, False, None
+        shift_ms = base_timestamp - (horizon_ms or 0) if sets_horizon else 0
+        parts = [
+            shift_timestamp(part, shift_ms) if shift_ms else part
+            for part, is_kept in zip(split_records(payload, len(records)), stays, strict=True)
+            if is_kept
+        ]
+        return len(kept), max_timestamp, sets_horizon, b"".join(parts)
+
+    def _stays(self, record: Record, end_offset: int, drop_tombstones: bool) -> bool:
+        if record.offset >= end_offset:
+            return True
+        if record.key is None or (record.value is None and drop_tombstones):
+            return False
+        return self._offsets.get(self._shorten(record.key), -1) <= record.offset
+
+    def _shorten(self, key: bytes) -> _Key:
+        if len(key) <= MAX_PLAIN_KEY_BYTES:
+            return key
+        digest = blake2b(key, digest_size=_DIGEST_BYTES, key=self._secret).digest()
+        return int.from_bytes(digest, "big")
+
 
 IMPLEMENTATION: Final = "pure"
 

@@ -24,8 +24,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.coordination.port import CoordinationError
 from moldau.errors import KafkaError
 from moldau.model import BrokerId, Offset, TopicPartition
-from moldau.records.batch_header import walk_headers
-from moldau.records.crc import crc_matches
+from moldau.records.batch_header import crc_matches, walk_headers
 from moldau.replication.partition import Partition
 from moldau.storage.log import Log
 from moldau.storage.segment_search import LogRead

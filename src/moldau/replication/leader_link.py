@@ -14,10 +14,15 @@ from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, BrokerId, LeaderEpoch, TopicPartition
 from moldau.net.peer import Peer
 from moldau.wire.apis import FETCH
-from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
+from moldau.wire.fetch_exchange import (
+    FetchAnswer,
+    encode_fetch_request,
+    encode_offset_question,
+    parse_fetch_answer,
+    parse_offset_answer,
+)
 from moldau.wire.fetch_frame import FetchRequest
 from moldau.wire.headers import read_response_header, request_prefix
-from moldau.wire.offset_questions import encode_offset_question, parse_offset_answer
 
 FETCH_VERSION: Final = 16
 """The first with everything a follower says and hears: topic ids, its broker epoch, divergence."""

@@ -18,7 +18,7 @@ from moldau.model import (
     LeaderEpoch,
     Offset,
 )
-from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
+from moldau.records.record_batch import DEFAULT_LIMIT_BYTES
 from moldau.replication.unpacking import SMALL_BYTES, Unpacker
 from moldau.storage.log import Log
 from moldau.storage.segment_search import TimestampedOffset

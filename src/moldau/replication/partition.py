@@ -23,7 +23,7 @@ from moldau.metrics.figures import TopicTraffic
 from moldau.metrics.history import EventKind
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
-from moldau.records.control_records import EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import EndTransactionMarker, build_marker_batch
 from moldau.replication.follower import Follower
 from moldau.replication.followers import Followers
 from moldau.replication.incoming_batches import IncomingBatches

@@ -22,8 +22,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.suspension import UNKNOWN_TOPIC_SETTINGS
-from moldau.config.topic_options import TopicOptions
+from moldau.config.topic_options import UNKNOWN_TOPIC_SETTINGS, TopicOptions
 from moldau.errors import (
     InvalidConfigError,
     NotLeaderError,

@@ -35,9 +35,14 @@ from moldau.replication.follower_truncation import FollowerTruncation, Truncatio
 from moldau.replication.leader_link import LeaderLink
 from moldau.replication.partition import Partition
 from moldau.replication.replication_quota import ReplicationQuota
-from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
+from moldau.wire.fetch_exchange import (
+    AnsweredPartition,
+    FetchAnswer,
+    FetchSessionHandler,
+    SessionKey,
+    TopicKey,
+)
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
-from moldau.wire.fetch_session import FetchSessionHandler, SessionKey, TopicKey
 
 _log = logging.getLogger("moldau.replication.fetcher")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from moldau.clock import Clock
-from moldau.config.kinds import MAX_LONG
+from moldau.config.option import MAX_LONG
 from moldau.config.topic_options import TopicOptions
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition

@@ -4,8 +4,8 @@ A few kilobytes can unfold to a hundred megabytes, and a client may send as many
 has connections. So unpacking is not done where a broker flushes its logs, and only so much of it at
 the same time: `SMALL_AT_ONCE` batches of up to `SMALL_BYTES` each and, beside them, one that is
 larger. What an honest producer sends is small, and does not wait behind what is not. A larger one
-is walked as a stream where its codec allows (`records.unfolding`), and then counts as a small one.
-The rest waits its turn; who has waited for `TIMEOUT_SECONDS` is told to try again.
+is walked as a stream where its codec allows (`records.compression`), and then counts as a small
+one. The rest waits its turn; who has waited for `TIMEOUT_SECONDS` is told to try again.
 
 A shell, owned by the event loop.
 """
@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from moldau.clock import Clock
 from moldau.errors import DecompressionLimitError, RequestTimedOutError
-from moldau.records.unfolding import LARGEST_PIECE_BYTES
+from moldau.records.compression import LARGEST_PIECE_BYTES
 from moldau.tasks import finish_first
 from moldau.workers import Workers
 

@@ -15,7 +15,7 @@ import secrets
 from base64 import b64decode, b64encode
 from typing import Final, NamedTuple
 
-from moldau.config.declarations.password_encoder import MOST_ITERATIONS
+from moldau.config.declarations.security import MOST_ITERATIONS
 from moldau.errors import MissingExtraError
 
 _CIPHER: Final = "AES/CBC/PKCS5Padding"

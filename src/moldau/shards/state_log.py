@@ -14,12 +14,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from moldau.clock import Clock
 from moldau.errors import CorruptBatchError, InvalidRecordError, KafkaError
 from moldau.model import Offset
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, walk_headers
-from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
-from moldau.records.control_records import EndTransactionMarker
 from moldau.records.record import Record, RecordRow
+from moldau.records.record_batch import EndTransactionMarker, build_batch, records_of
 from moldau.replication.damage_watch import find_damaged_batch, read_batches
 from moldau.replication.partition import Partition
 from moldau.storage.files import FileSlice

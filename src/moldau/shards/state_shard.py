@@ -25,7 +25,7 @@ from moldau.errors import (
     KafkaError,
     NotCoordinatorError,
 )
-from moldau.records.control_records import EndTransactionMarker
+from moldau.records.record_batch import EndTransactionMarker
 from moldau.shards.commit_queue import CommitQueue
 from moldau.shards.state_log import AppendTransaction
 

@@ -18,8 +18,7 @@ from typing import Any, Final, Protocol
 from moldau.clock import Clock, finish_within
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.internal_topics import find_internal_configs
+from moldau.config.broker_options import BrokerOptions, find_internal_configs
 from moldau.errors import CoordinatorNotAvailableError, KafkaError, TopicExistsError
 from moldau.model import (
     GROUP_OFFSETS_TOPIC,

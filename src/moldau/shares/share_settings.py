@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.group_options import GroupConfigOptions, value_in_group
-from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.config.option import OffsetReset, ResetTo
 from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from moldau.shares.rules.dead_letters import DeadLetterSettings
 from moldau.shares.rules.in_flight import Limits

@@ -16,7 +16,7 @@ from moldau.client.range_fetch import RangeSettings
 from moldau.client.range_reader import RangeReader
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.read_bounds import OffsetRange
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import (
     DataLossError,
     OffsetOutOfRangeError,

@@ -12,20 +12,24 @@ from collections.abc import Mapping
 from re import Pattern
 from typing import Final, Self
 
-from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.config.kinds import (
+from moldau.config.client_options import ConsumerOptions
+from moldau.config.option import (
     BOOLEAN,
     INT,
     LIST,
     LONG,
     STRING,
+    AnyOption,
+    Importance,
     Kind,
+    OptionSet,
     OptionType,
     at_least,
     one_of,
+    option,
+    optional,
+    suggest,
 )
-from moldau.config.option import AnyOption, Importance, OptionSet, option, optional
-from moldau.config.spelling import suggest
 from moldau.errors import ConfigurationError
 from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, NamedBound
 from moldau.spark.rules.java_patterns import translate_java_pattern

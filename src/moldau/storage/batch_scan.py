@@ -15,10 +15,10 @@ from moldau.records.batch_header import (
     LOG_OVERHEAD_BYTES,
     MAGIC_AT,
     BatchHeader,
+    crc_matches,
     read_header,
     read_size,
 )
-from moldau.records.crc import crc_matches
 from moldau.storage.files import File
 
 _HEADERS_CHUNK_BYTES = 8 * 1024

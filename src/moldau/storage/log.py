@@ -33,8 +33,7 @@ from moldau.records.batch_header import (
     BatchHeader,
     stamp,
 )
-from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
-from moldau.records.control_records import EndTransactionMarker
+from moldau.records.record_batch import DEFAULT_LIMIT_BYTES, EndTransactionMarker
 from moldau.storage.aborted_checkpoint import AbortedBySegment
 from moldau.storage.compaction_file import CompactionOffsets
 from moldau.storage.files import File

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader, Buffer
-from moldau.records.batch_reader import records_of
-from moldau.records.control_records import EndTransactionMarker, find_marker
+from moldau.records.record_batch import EndTransactionMarker, find_marker, records_of
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.files import File
 from moldau.storage.producer_state import ProducerState

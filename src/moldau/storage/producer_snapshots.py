@@ -23,7 +23,7 @@ from pathlib import Path
 
 from moldau.errors import DamagedFileError
 from moldau.model import NO_OFFSET, NO_SEQUENCE
-from moldau.records.crc import crc32c
+from moldau.records.batch_header import crc32c
 from moldau.storage.files import Files
 from moldau.storage.rules.producer_sequences import (
     REMEMBERED_BATCHES,

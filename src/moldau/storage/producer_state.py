@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from moldau.records.batch_header import BatchHeader
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.storage.rules.producer_sequences import (
     ACCEPTED,
     Accepted,

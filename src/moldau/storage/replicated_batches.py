@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from moldau.errors import CorruptBatchError
 from moldau.model import TopicPartition
-from moldau.records.batch_header import CURRENT_MAGIC, BatchHeader, walk_headers
-from moldau.records.crc import crc_matches
+from moldau.records.batch_header import CURRENT_MAGIC, BatchHeader, crc_matches, walk_headers
 
 
 def check_replicated(

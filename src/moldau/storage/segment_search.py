@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import decode_columns, find_first_at_or_after
 from moldau.records.columns import source_of
+from moldau.records.record_batch import payload_of
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.files import FileSlice
 from moldau.storage.position_hints import BatchPlace

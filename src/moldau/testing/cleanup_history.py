@@ -20,8 +20,7 @@ from typing import NamedTuple
 from moldau.errors import MoldauError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import records_of
-from moldau.records.control_records import ControlType, find_control_type
+from moldau.records.record_batch import ControlType, find_control_type, records_of
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TRANSACTION_STATE_TOPIC, TopicPartition
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import records_of
 from moldau.testing.client_habits import RACKS
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.replica_logs import read_log, values_of

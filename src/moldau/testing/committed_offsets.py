@@ -13,7 +13,7 @@ from moldau.errors import MoldauError
 from moldau.groups.offsets_log import decode
 from moldau.groups.rules.records import OffsetRecord
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import records_of
 from moldau.shards.placement import partition_for
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.config.spelling import suggest
+from moldau.config.option import suggest
 from moldau.errors import KafkaError, MalformedFrameError
 from moldau.net.port import Connection
 from moldau.testing.error_answers import error_answer

@@ -15,10 +15,8 @@ from typing import Final
 
 from moldau.errors import MoldauError
 from moldau.model import TopicPartition
-from moldau.records.batch_header import HEADER_BYTES, read_header
-from moldau.records.batch_reader import records_of
-from moldau.records.control_records import ControlType, find_control_type
-from moldau.records.crc import crc_matches
+from moldau.records.batch_header import HEADER_BYTES, crc_matches, read_header
+from moldau.records.record_batch import ControlType, find_control_type, records_of
 from moldau.storage.rules.file_names import PARTITION_METADATA_FILE
 from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.memory_files import MemoryFiles

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.run import real_ports
 from moldau.broker.server import BrokerServer
-from moldau.config.unknown import find_unknown
+from moldau.config.describe import find_unknown
 from moldau.errors import ConfigurationError
 from moldau.net.event_loop import new_event_loop
 from moldau.testing.free_ports import take_port

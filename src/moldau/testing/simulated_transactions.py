@@ -41,13 +41,13 @@ from moldau.errors import (
     TransactionAbortedError,
 )
 from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.simulated_clients import Client, MakeProcess
 from moldau.testing.transaction_history import COPIES, ToldEnd, TransactionHistory, WorkerResult
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
 from moldau.wire.apis import END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT, Api
-from moldau.wire.produce_client import encode_produce_request, parse_produce_response
+from moldau.wire.produce_frame import encode_produce_request, parse_produce_response
 from moldau.workers import InlineWorkers
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from moldau.arrow.schema import whole_schema
 from moldau.client.rules.delivery import RawBatch
 from moldau.errors import BadCompressionError, InvalidRecordError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import ATTRIBUTES_AT, read_header
-from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch, records_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CLICKS = TopicPartition("clicks", 3)

@@ -16,7 +16,7 @@ from moldau.model import (
     Principal,
     ResourcePattern,
 )
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 
 ALICE = Principal("User", "alice")
 CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS = 30, 31, 29

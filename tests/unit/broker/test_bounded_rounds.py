@@ -13,7 +13,7 @@ import pytest
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.replication.follower import Follower, FollowPosition
 from moldau.replication.followers import Followers
 

@@ -18,9 +18,8 @@ from moldau.broker.server import BrokerServer
 from moldau.cluster.layout import encode_config
 from moldau.coordination.embedded import EmbeddedStore
 from moldau.errors import ErrorCode, StartupError
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import build_batch, records_of
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
 from moldau.testing.manual_clock import wait_until_idle

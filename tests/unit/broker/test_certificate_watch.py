@@ -11,7 +11,7 @@ import pytest
 
 from moldau.broker.certificate_watch import CertificateWatch, KeyStore
 from moldau.config.listener_options import ListenerOptions
-from moldau.config.resolve import Layers
+from moldau.config.option import Layers
 from moldau.metrics.figures import BrokerFigures
 from moldau.security.certificates import issue, make_authority
 from moldau.testing.manual_clock import ManualClock

@@ -23,7 +23,7 @@ from moldau.errors import BrokerFailedError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.shard import GroupShard
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetcher import ReplicaFetcher

@@ -8,7 +8,7 @@ import pytest
 
 from moldau.cluster.layout import partition_state_path
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 
 from .cluster_stage import DATA, Cluster, Machine, play
 

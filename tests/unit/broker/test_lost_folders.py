@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moldau.model import NO_BROKER, TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 
 from .cluster_stage import DATA, Cluster, Machine, play
 

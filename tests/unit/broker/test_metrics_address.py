@@ -6,7 +6,7 @@ import pytest
 
 from moldau.broker.broker_places import count_metrics_on, plan_places
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.declarations.metrics import split_address
+from moldau.config.declarations.network import split_address
 from moldau.errors import ConfigurationError
 
 

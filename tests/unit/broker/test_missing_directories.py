@@ -15,7 +15,7 @@ from moldau.cluster.layout import broker_log_dirs_path
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import StartupError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.testing.memory_files import MemoryFiles
 

@@ -19,8 +19,8 @@ from moldau.broker.transaction_verifier import Question
 from moldau.errors import ErrorCode
 from moldau.groups.rules.share_group import ShareGroup
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
+from moldau.records.record_batch import build_batch
 from moldau.testing.manual_clock import wait_until_idle
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 9, 10

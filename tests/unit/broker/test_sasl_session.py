@@ -18,7 +18,7 @@ from moldau.broker.sasl_session import SaslSession
 from moldau.cluster.delegation_tokens import DelegationTokens
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import ListenerOptions
-from moldau.config.resolve import Layers
+from moldau.config.option import Layers
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import StoreLostError
 from moldau.errors import ErrorCode, MalformedNodeError, SaslAuthenticationError

@@ -27,8 +27,8 @@ from moldau.client.admin_values import NewTopic
 from moldau.cluster.layout import registered_broker_path
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.model import BrokerId
-from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.apis import SERVED
 from moldau.wire.messages import encode_request

@@ -28,16 +28,21 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
+from moldau.records.record_batch import build_batch
 from moldau.replication.partition import Partition
 from moldau.replication.unpacking import Unpacker
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
 from moldau.wire.apis import FETCH
-from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
+from moldau.wire.fetch_exchange import (
+    FetchAnswer,
+    FetchSessionHandler,
+    TopicKey,
+    encode_fetch_request,
+    parse_fetch_answer,
+)
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
-from moldau.wire.fetch_session import FetchSessionHandler, TopicKey
 from moldau.wire.headers import RequestHeader, read_response_header
 from moldau.workers import InlineWorkers
 

@@ -14,9 +14,9 @@ from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.offset_targets import AtBeginning
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch
 
 Printed = Callable[[], list[str]]
 

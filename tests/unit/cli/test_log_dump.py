@@ -23,10 +23,14 @@ from moldau.cli.log_dump import (
 )
 from moldau.cli.main import run
 from moldau.model import Offset, TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import (
+    ControlType,
+    EndTransactionMarker,
+    build_batch,
+    build_marker_batch,
+)
 from moldau.storage.checkpoint_files import encode_offsets
 from moldau.storage.producer_snapshots import encode_snapshot
 from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch

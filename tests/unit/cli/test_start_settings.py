@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.start_run import _warn_of_open_secrets, gather_settings
-from moldau.config.static import Static, load_properties
+from moldau.config.properties import Static, load_properties
 from moldau.errors import ConfigurationError
 
 

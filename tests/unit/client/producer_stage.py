@@ -14,8 +14,8 @@ from client.scripted_broker import NO_ANSWER, Instead, Request, ScriptedBroker, 
 from moldau.client.producer import AsyncProducer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.records.batch_header import BatchHeader, read_header
-from moldau.records.batch_reader import records_of
 from moldau.records.record import Record
+from moldau.records.record_batch import records_of
 from moldau.storage.rules.producer_sequences import (
     Duplicate,
     ProducerEntry,

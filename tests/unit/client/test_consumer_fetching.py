@@ -23,14 +23,14 @@ from client.scripted_broker import (
 from moldau.client.consumer import AsyncConsumer
 from moldau.errors import KafkaError, LogTruncatedError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.control_records import (
+from moldau.records.record import NewRecord
+from moldau.records.record_batch import (
     ControlType,
     EndTransactionMarker,
+    build_batch,
     build_marker_batch,
 )
-from moldau.records.record import NewRecord
 
 TOPIC_ID = UUID(int=9)
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

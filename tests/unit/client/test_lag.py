@@ -11,8 +11,8 @@ from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import PartitionLag
 from moldau.errors import KafkaError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch
 
 FIRST = TopicPartition("clicks", 0)
 NOW_MS = Stage().clock.now_ms()

@@ -7,9 +7,12 @@ import inspect
 import pytest
 
 import moldau
-from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.config.client_options import ClientOptions, ProducerOptions
-from moldau.config.client_queue_options import QueueOptions
+from moldau.config.client_options import (
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    QueueOptions,
+)
 from moldau.errors import ConfigurationError
 
 CLIENTS: list[tuple[type, type[ClientOptions]]] = [

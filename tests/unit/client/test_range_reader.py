@@ -26,10 +26,14 @@ from moldau.client.range_reader import RangeReader
 from moldau.client.rules.read_bounds import OffsetRange
 from moldau.errors import CorruptBatchError, OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import (
+    ControlType,
+    EndTransactionMarker,
+    build_batch,
+    build_marker_batch,
+)
 
 TOPIC_ID = UUID(int=9)
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6

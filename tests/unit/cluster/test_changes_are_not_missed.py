@@ -10,7 +10,7 @@ from moldau.cluster.metadata_publisher import RETRY_SECONDS, MetadataPublisher
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.coordination.port import StoreLostError
 from moldau.testing.manual_clock import SkewedClock, wait_until_idle
 

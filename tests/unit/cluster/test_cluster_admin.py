@@ -10,7 +10,7 @@ import pytest
 from moldau.cluster import cluster_identity, layout
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.config.operations import ConfigChange, ConfigOperation
+from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,

@@ -17,7 +17,7 @@ from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.rules.unclean_recovery import LogEnd
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.coordination.port import Operation, StoreLostError
 from moldau.errors import (
     ElectionNotNeededError,

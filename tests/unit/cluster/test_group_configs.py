@@ -8,7 +8,7 @@ import pytest
 
 from cluster.stage import Stage, play
 from moldau.cluster import layout
-from moldau.config.operations import ConfigChange, ConfigOperation
+from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError
 from moldau.testing.manual_clock import wait_until_idle
 

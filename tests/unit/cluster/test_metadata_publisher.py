@@ -12,7 +12,7 @@ from moldau.cluster.change_notifications import KEPT_SECONDS, PURGE_SECONDS
 from moldau.cluster.metadata_publisher import RETRY_SECONDS
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.config.operations import ConfigChange
+from moldau.config.alterations import ConfigChange
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.coordination.port import Create, Node, Operation, StoreLostError
 from moldau.model import BrokerId

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.static import load_properties
+from moldau.config.properties import load_properties
 from moldau.errors import ConfigurationError
 
 

@@ -4,12 +4,10 @@ import pytest
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
-from moldau.config.describe import describe_broker
-from moldau.config.kinds import MAX_INT
-from moldau.config.resolve import OptionSource
-from moldau.config.static import load_properties
+from moldau.config.describe import describe_broker, find_unknown
+from moldau.config.option import MAX_INT, OptionSource
+from moldau.config.properties import load_properties
 from moldau.config.topic_options import TopicOptions
-from moldau.config.unknown import find_unknown
 from moldau.errors import ConfigurationError, InvalidConfigError
 from moldau.net.port import ConnectionLimits
 

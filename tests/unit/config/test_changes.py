@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.config.alterations import append_to_list, subtract_from_list
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.changes import (
-    append_to_list,
+from moldau.config.describe import (
     check_broker_settings,
     check_default_broker_settings,
     check_topic_settings,
     find_broker_list,
     find_topic_list,
-    subtract_from_list,
 )
 from moldau.errors import InvalidConfigError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.config.client_options import ConsumerOptions
+from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import ConfigurationError
 
 

@@ -8,9 +8,7 @@ from moldau.config.describe import (
     describe_broker_defaults,
     describe_topic,
 )
-from moldau.config.kinds import PASSWORD, OptionType
-from moldau.config.option import optional
-from moldau.config.resolve import OptionSource
+from moldau.config.option import PASSWORD, OptionSource, OptionType, optional
 from moldau.config.topic_options import TopicOptions
 
 BROKER = BrokerOptions.resolve({})

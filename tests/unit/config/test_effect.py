@@ -9,8 +9,7 @@ import pytest
 
 import moldau
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.config.client_options import ProducerOptions
+from moldau.config.client_options import ConsumerOptions, ProducerOptions
 from moldau.config.group_options import GroupConfigOptions
 from moldau.config.option import Option, OptionSet
 from moldau.config.topic_options import TopicOptions

@@ -7,10 +7,9 @@ import re
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.changes import check_group_settings
-from moldau.config.describe import describe_group_configs
+from moldau.config.describe import check_group_settings, describe_group_configs
 from moldau.config.group_options import GroupConfigOptions, value_in_group
-from moldau.config.resolve import OptionSource
+from moldau.config.option import OptionSource
 from moldau.errors import InvalidConfigError
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.config.kinds import (
+from moldau.config.option import (
     BOOLEAN,
     DOUBLE,
     INT,

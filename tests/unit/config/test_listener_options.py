@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.changes import check_broker_settings, check_default_broker_settings
 from moldau.config.current import CurrentBrokerOptions
+from moldau.config.describe import (
+    check_broker_settings,
+    check_default_broker_settings,
+    find_unknown,
+)
 from moldau.config.listener_options import is_listener_option
-from moldau.config.unknown import find_unknown
 from moldau.errors import ConfigurationError, InvalidConfigError
 
 STATIC = {"listeners": "SASL_SSL://127.0.0.1:0", "security.inter.broker.protocol": "SASL_SSL"}

@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.kinds import INT, PASSWORD, STRING, at_least
-from moldau.config.option import Fallback, Option, OptionSet, option, optional
+from moldau.config.option import (
+    INT,
+    PASSWORD,
+    STRING,
+    Fallback,
+    Option,
+    OptionSet,
+    at_least,
+    option,
+    optional,
+)
 
 
 class Left(OptionSet):

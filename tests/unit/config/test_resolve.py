@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.resolve import Layers, OptionSource, settings_of
-from moldau.config.static import load_properties, load_settings
+from moldau.config.option import Layers, OptionSource, settings_of
+from moldau.config.properties import load_properties, load_settings
 from moldau.errors import ConfigurationError
 
 NAME = "log.segment.bytes"

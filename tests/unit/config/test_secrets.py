@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.config.secrets import expand_secrets
-from moldau.config.static import load_properties
+from moldau.config.properties import expand_secrets, load_properties
 from moldau.errors import ConfigurationError
 
 

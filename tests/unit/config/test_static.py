@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.static import given, load_properties, load_settings, origin_of
+from moldau.config.properties import load_flags, load_properties, load_settings, origin_of
 from moldau.errors import ConfigurationError
 
 
@@ -39,7 +39,7 @@ def test_a_flag_without_a_name_or_value_is_refused(setting: str) -> None:
 
 
 def test_another_flag_can_stand_for_a_setting() -> None:
-    assert given({"broker.id": "x"}, "--broker-id").origin("broker.id") == "--broker-id: "
+    assert load_flags({"broker.id": "x"}, "--broker-id").origin("broker.id") == "--broker-id: "
 
 
 def test_a_plain_mapping_has_no_origin() -> None:

@@ -2,15 +2,14 @@
 
 import pytest
 
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.internal_topics import find_internal_configs
-from moldau.config.suspension import (
+from moldau.config.broker_options import BrokerOptions, find_internal_configs
+from moldau.config.topic_options import (
     SUSPENDED,
     UNKNOWN_BROKER_SETTINGS,
     UNKNOWN_TOPIC_SETTINGS,
+    TopicOptions,
     with_confirmation,
 )
-from moldau.config.topic_options import TopicOptions
 from moldau.model import INTERNAL_TOPICS
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.kinds import OptionType
+from moldau.config.option import OptionType
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvalidConfigError
 

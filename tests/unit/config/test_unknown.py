@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.static import load_properties
-from moldau.config.unknown import find_unknown
+from moldau.config.describe import find_unknown
+from moldau.config.properties import load_properties
 
 
 @pytest.mark.parametrize(

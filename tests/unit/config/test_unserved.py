@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.static import load_properties
-from moldau.config.unknown import find_unknown
+from moldau.config.describe import find_unknown
+from moldau.config.properties import load_properties
 from moldau.errors import ConfigurationError
 
 THREE_VOTERS = "controller.quorum.voters=1@a:9093,2@b:9093,3@c:9093\n"

@@ -24,10 +24,14 @@ from moldau.groups.rules.records import (
     TransactionEnd,
 )
 from moldau.model import GROUP_OFFSETS_TOPIC
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.compression import Codec
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import (
+    ControlType,
+    EndTransactionMarker,
+    build_batch,
+    build_marker_batch,
+)
 from moldau.replication.partition import Partition
 from moldau.shards.state_log import StateLog
 

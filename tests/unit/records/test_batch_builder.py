@@ -12,12 +12,10 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from moldau.errors import InvalidRecordError
-from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import HEADER_BYTES, read_header
-from moldau.records.batch_reader import records_of
+from moldau.records.batch_header import HEADER_BYTES, crc_matches, read_header
 from moldau.records.compression import Codec
-from moldau.records.crc import crc_matches
 from moldau.records.record import NewRecord, Record
+from moldau.records.record_batch import build_batch, records_of
 
 NOW = 1_700_000_000_000
 

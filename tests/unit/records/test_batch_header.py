@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.model import NO_SEQUENCE
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import (
     CONTROL_FLAG,
     HEADER_BYTES,
@@ -18,6 +17,7 @@ from moldau.records.batch_header import (
     stamp,
     walk_headers,
 )
+from moldau.records.record_batch import build_batch
 
 
 def header_of(**changes: int) -> BatchHeader:

@@ -10,7 +10,6 @@ from moldau.errors import (
     UnsupportedCompressionError,
     UnsupportedForMessageFormatError,
 )
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -18,9 +17,9 @@ from moldau.records.batch_header import (
     Buffer,
     read_header,
 )
-from moldau.records.batch_reader import payload_of, records_of
 from moldau.records.compression import BadCompressionError, Codec, DecompressionLimitError
 from moldau.records.record import NewRecord, Record
+from moldau.records.record_batch import build_batch, payload_of, records_of
 
 ROWS = [NewRecord(1000, b"key", b"value" * 20), NewRecord(1001, None, None, (("n", b"v"),))]
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from moldau.errors import MoldauError
 from moldau.records import _codec_pure as pure
-from moldau.records.batch_builder import build_batch
 from moldau.records.codec import ColumnEncoding, RecordCodec, row_size
 from moldau.records.columns import BytesColumn, HeadersColumn, NumbersColumn
 from moldau.records.lines import PackedRows
 from moldau.records.record import NewRecord, RecordRow
+from moldau.records.record_batch import build_batch
 
 on_both_codecs = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

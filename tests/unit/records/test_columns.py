@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
 from moldau.records import _codec_pure
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import Buffer, read_header
-from moldau.records.batch_reader import payload_of, records_of
 from moldau.records.codec import RecordCodec
 from moldau.records.columns import (
     END_OFFSET,
@@ -29,6 +27,7 @@ from moldau.records.columns import (
 )
 from moldau.records.compression import Codec
 from moldau.records.record import NewRecord, Record
+from moldau.records.record_batch import build_batch, payload_of, records_of
 
 INT64_MAX = (1 << 63) - 1
 T = TypeVar("T")

@@ -9,17 +9,16 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from moldau.errors import InvalidRecordError
 from moldau.model import NO_SEQUENCE
-from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import records_of
-from moldau.records.control_records import (
+from moldau.records.batch_header import crc_matches, read_header
+from moldau.records.record import Record
+from moldau.records.record_batch import (
     ControlType,
     EndTransactionMarker,
     build_marker_batch,
     find_control_type,
     find_marker,
+    records_of,
 )
-from moldau.records.crc import crc_matches
-from moldau.records.record import Record
 
 COMMIT = EndTransactionMarker(ControlType.COMMIT, 12)
 ABORT = EndTransactionMarker(ControlType.ABORT, 12)

@@ -4,9 +4,17 @@ import struct
 
 import pytest
 
-from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, read_header, stamp
-from moldau.records.crc import compute_crc, crc_matches, seal
+from moldau.records.batch_header import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    HEADER_BYTES,
+    compute_crc,
+    crc_matches,
+    read_header,
+    stamp,
+    write_crc,
+)
+from moldau.records.record_batch import build_batch
 
 
 def one_batch() -> bytearray:
@@ -48,7 +56,7 @@ def test_sealing_makes_a_changed_batch_match_again() -> None:
     batch[HEADER_BYTES:] = bytes(len(batch) - HEADER_BYTES)
     assert not crc_matches(batch, read_header(batch))
 
-    seal(memoryview(batch))
+    write_crc(memoryview(batch))
 
     assert crc_matches(batch, read_header(batch))
     assert struct.unpack_from(">I", batch, CRC_AT)[0] == compute_crc(batch)

@@ -7,11 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moldau.errors import InvalidRecordError
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import RecordCodec
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch, payload_of
 
 on_both_codecs = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -7,13 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moldau.records import _codec_pure as pure
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import records_of
 from moldau.records.codec import RecordCodec
 from moldau.records.compression import Codec
 from moldau.records.lines import PackedRows, TextLines
 from moldau.records.record import RECORD_OVERHEAD_BYTES, NewRecord, Record, RecordRow
+from moldau.records.record_batch import build_batch, records_of
 
 on_both_codecs = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -14,9 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import BadCompressionError, DecompressionLimitError
-from moldau.records import unfolding
-from moldau.records.compression import Codec, compress
-from moldau.records.unfolding import LARGEST_PIECE_BYTES, PIECE_BYTES, can_unfold, unfold
+from moldau.records import compression
+from moldau.records.compression import (
+    LARGEST_PIECE_BYTES,
+    PIECE_BYTES,
+    Codec,
+    can_unfold,
+    compress,
+    unfold,
+)
 
 STREAMED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 LIMIT = 64 << 20
@@ -210,8 +216,8 @@ def test_zstd_that_is_one_segment_has_all_of_it_as_its_window() -> None:
 
 def test_without_its_decoder_zstd_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    unfolding._find_zstandard.cache_clear()
+    compression._find_zstandard.cache_clear()
     try:
         assert not can_unfold(Codec.ZSTD, repeated_bytes(4))
     finally:
-        unfolding._find_zstandard.cache_clear()
+        compression._find_zstandard.cache_clear()

@@ -13,9 +13,8 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import BrokerUnreachableError, KafkaError
 from moldau.model import Offset, TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import build_batch, records_of
 from moldau.replication.leader_link import LogBounds
 from moldau.replication.partition import Partition
 from moldau.replication.partition_reads import FollowedRead

@@ -12,7 +12,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.model import LeaderEpoch, TopicId
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.replication.partition import Partition
 from moldau.storage.log import AppendResult
 from replication.test_partitions import Stage, play

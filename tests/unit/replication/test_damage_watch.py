@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage, TopicState
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import stamp
+from moldau.records.record_batch import build_batch
 from moldau.replication.damage_watch import DamageWatch, find_damaged_batch, read_batches
 from moldau.workers import InlineWorkers
 from replication.replica_bench import CLICKS, TOPIC_ID, Bench, run_story

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from moldau.model import Offset
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.storage.checkpoint_files import read_checkpoints
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log

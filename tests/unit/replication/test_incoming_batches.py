@@ -9,8 +9,8 @@ import pytest
 from moldau.clock import SystemClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
-from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch
 from moldau.replication.incoming_batches import IncomingBatches
 from moldau.replication.unpacking import Unpacker
 from moldau.workers import InlineWorkers

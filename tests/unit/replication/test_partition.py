@@ -11,10 +11,9 @@ from moldau.errors import (
     OffsetOutOfRangeError,
 )
 from moldau.model import LATEST_TIMESTAMP
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_batch
 from moldau.replication.rules.acknowledgement import Acknowledgement
 from replication.replica_bench import ALL, CLICKS, Bench, fetch, run_story
 

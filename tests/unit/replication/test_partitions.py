@@ -20,7 +20,7 @@ from moldau.cluster.rules.metadata_image import (
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.replication.partition import Partition
 from moldau.replication.partition_reads import FollowedRead
 from moldau.replication.partitions import Partitions

@@ -3,8 +3,8 @@
 import errno
 
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import stamp
+from moldau.records.record_batch import build_batch
 from moldau.replication.replica_fetcher import interrupt_after_seconds
 from moldau.replication.rules.leadership import SUSPICIOUS_REPEATS
 from moldau.testing.manual_clock import wait_until_idle

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from moldau.config.kinds import MAX_LONG
+from moldau.config.option import MAX_LONG
 from moldau.model import TopicPartition
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.testing import ManualClock

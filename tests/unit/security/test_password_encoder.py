@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.config.declarations.password_encoder import MOST_ITERATIONS
+from moldau.config.declarations.security import MOST_ITERATIONS
 from moldau.security.password_encoder import PasswordEncoder, is_encoded
 
 SECRET = "a secret of brokers"

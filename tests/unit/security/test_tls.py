@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from moldau.config.listener_options import ListenerOptions
-from moldau.config.resolve import Layers
+from moldau.config.option import Layers
 from moldau.errors import ConfigurationError, MissingExtraError
 from moldau.security.certificates import issue, make_authority, to_pkcs12
 from moldau.security.tls import client_context, find_chain_end_ms, server_context

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.config.listener_options import ListenerOptions
-from moldau.config.resolve import Layers
+from moldau.config.option import Layers
 from moldau.security.tokens import _TokenChecker
 from moldau.testing.manual_clock import ManualClock
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.config.listener_options import ListenerOptions
-from moldau.config.resolve import Layers
+from moldau.config.option import Layers
 from moldau.security.certificates import issue, make_authority
 from moldau.security.tls import server_context
 from moldau.security.watched_context import WatchedContext

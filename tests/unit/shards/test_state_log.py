@@ -18,8 +18,8 @@ from moldau.errors import (
 )
 from moldau.records.batch_header import BatchHeader
 from moldau.records.compression import Codec
-from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.records.record import Record
+from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.shards.state_log import LogFormat, StateLog
 from moldau.storage.rules.transaction_verification import NOT_REQUIRED
 from moldau.workers import InlineWorkers

@@ -18,7 +18,7 @@ from moldau.errors import (
     NotLeaderError,
     StorageError,
 )
-from moldau.records.control_records import EndTransactionMarker
+from moldau.records.record_batch import EndTransactionMarker
 from moldau.shards.state_log import AppendTransaction
 from moldau.shards.state_shard import StateShard, wait_for_answer
 from moldau.testing.manual_clock import ManualClock

@@ -8,7 +8,7 @@ from typing import Any
 
 from replication.replica_bench import Bench, Replica
 
-from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import FencedLeaderEpochError, FencedStateEpochError, KafkaError
 from moldau.replication.partition import Partition
 from moldau.shares.port import NO_START_OFFSET, SharePartitionKey, ShareStateWrite, StoredShareState

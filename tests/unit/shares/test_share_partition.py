@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import (
     CoordinatorNotAvailableError,
     FencedStateEpochError,
@@ -15,9 +15,8 @@ from moldau.errors import (
     NotLeaderError,
     UnknownTopicError,
 )
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_batch
 from moldau.shares.port import NO_START_OFFSET
 from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.dead_letters import DeadLetterSettings

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from log_bench import PARTITION, START_MS, LogBench
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header, walk_headers
-from moldau.records.batch_reader import records_of
 from moldau.records.record import Record
+from moldau.records.record_batch import build_batch, records_of
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import AppendResult, Log
 

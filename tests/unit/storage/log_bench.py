@@ -9,8 +9,8 @@ from random import Random
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import BatchHeader, read_header, walk_headers
+from moldau.records.record_batch import build_batch
 from moldau.storage.files import Files
 from moldau.storage.log import AppendResult, Log
 from moldau.storage.log_directory import LogDirectory

@@ -31,10 +31,9 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import MoldauError, StorageError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.batch_reader import records_of
 from moldau.records.record import Record
+from moldau.records.record_batch import build_batch, records_of
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log_store import LogStore

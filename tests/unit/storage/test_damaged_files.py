@@ -22,7 +22,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import read_header
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.storage.batch_scan import walk_valid_batches
 from moldau.testing.memory_files import MemoryFiles
 

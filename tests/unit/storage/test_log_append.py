@@ -13,9 +13,8 @@ from moldau.errors import (
     OutOfOrderSequenceError,
     StorageError,
 )
-from moldau.records.batch_builder import build_batch
-from moldau.records.batch_reader import records_of
-from moldau.records.crc import crc_matches
+from moldau.records.batch_header import crc_matches
+from moldau.records.record_batch import build_batch, records_of
 from moldau.storage.log import AppendResult
 
 

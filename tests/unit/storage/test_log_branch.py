@@ -17,7 +17,7 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, Bench, append
 from moldau.errors import StorageError
 from moldau.model import TopicId, TopicPartition
 from moldau.records.batch_header import read_header
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.testing.memory_files import MemoryFiles

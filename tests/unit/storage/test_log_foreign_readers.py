@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from log_bench import START_MS, LogBench
 
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch
 
 HEADERS = (("trace", b"abc"), ("empty", b""))
 

@@ -13,7 +13,7 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, Bench, append
 
 from moldau.errors import StartupError
 from moldau.records.batch_header import BatchHeader, read_header
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.files import Files
 from moldau.storage.log import Log

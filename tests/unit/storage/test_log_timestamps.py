@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from log_bench import START_MS, LogBench, batch_of
 
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
+from moldau.records.record_batch import build_batch
 from moldau.storage.log import Log
 from moldau.storage.segment_search import TimestampedOffset
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.storage.producer_state import CompletedTransaction, ProducerState
 from moldau.storage.rules.producer_sequences import ACCEPTED, Duplicate
 

@@ -13,7 +13,7 @@ from log_bench import START_MS, LogBench, batch_of, offsets_of, read_all
 
 from moldau.model import TopicId
 from moldau.records.batch_header import read_header, stamp
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.storage.log import Log
 from moldau.storage.partition_metadata import encode_partition_metadata
 

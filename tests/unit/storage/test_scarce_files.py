@@ -18,7 +18,7 @@ from log_bench import START_MS, LogBench, a_memory_bench, batch_of, offsets_of, 
 
 from moldau.errors import StorageError
 from moldau.records.batch_header import read_header
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.replication.rules.truncation import find_cut
 from moldau.storage.log import Log
 from moldau.testing.memory_files import MemoryFiles

@@ -10,7 +10,7 @@ from log_bench import START_MS, LogBench, batch_of, offsets_of, read_all
 
 from moldau.errors import StorageError
 from moldau.records.batch_header import read_header, stamp
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.storage.log import Log
 from moldau.storage.rules.file_names import LOG_SUFFIX, segment_file_name
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET

@@ -16,12 +16,12 @@ from log_bench import LogBench, batch_of
 
 from moldau.model import Offset
 from moldau.records.batch_header import read_header, walk_headers
-from moldau.records.batch_reader import records_of
-from moldau.records.control_records import (
+from moldau.records.record_batch import (
     ControlType,
     EndTransactionMarker,
     build_marker_batch,
     find_marker,
+    records_of,
 )
 from moldau.storage.log import Log
 from moldau.testing.memory_files import MemoryFiles

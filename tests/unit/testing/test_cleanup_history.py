@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.testing.cleanup_history import CleanupHistory, from_common_start, one_by_one
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
+from moldau.records.record_batch import build_batch
 from moldau.shares.port import SharePartitionKey
 from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
 from moldau.shares.rules.state_records import ShareUpdate, UpdateRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moldau.groups.offsets_log import encode
 from moldau.groups.rules.records import CommittedOffset, OffsetRecord
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.committed_offsets import find_commit
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.records.record_batch import (
+    ControlType,
+    EndTransactionMarker,
+    build_batch,
+    build_marker_batch,
+)
 from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.replica_logs import committed_offsets_of
 

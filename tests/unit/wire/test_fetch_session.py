@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from moldau.broker.fetch_session import Terms
 from moldau.broker.fetch_sessions import FetchSessions
+from moldau.wire.fetch_exchange import FetchSessionHandler, SessionRequest, TopicKey, Wanted
 from moldau.wire.fetch_frame import FetchPartition
-from moldau.wire.fetch_session import FetchSessionHandler, SessionRequest, TopicKey, Wanted
 
 CLICKS = TopicKey("clicks", UUID(int=1))
 

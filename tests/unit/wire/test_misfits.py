@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.wire.apis import CREATE_TOPICS
-from moldau.wire.misfits import find_misfit
+from moldau.wire.layout import find_misfit
 from moldau.wire.shape import Values
 from moldau.wire.versions import request_class
 

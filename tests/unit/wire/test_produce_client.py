@@ -8,25 +8,23 @@ from hypothesis import strategies as st
 
 from moldau.errors import MalformedFrameError
 from moldau.wire.messages import parse
-from moldau.wire.produce_client import (
-    FIRST_VERSION,
-    LAST_VERSION,
-    ProduceAnswer,
-    encode_produce_request,
-    group_by_topic,
-    parse_produce_response,
-)
 from moldau.wire.produce_frame import (
+    FIRST_VERSION,
+    LAST_CLIENT_VERSION,
+    ProduceAnswer,
     ProducedPartition,
     encode_produce_body,
+    encode_produce_request,
+    group_by_topic,
     parse_produce_request,
+    parse_produce_response,
 )
 from moldau.wire.versions import request_class
 
 from .strategies import HOSTILE, integers_of, texts
 
 PRODUCE = 0
-every_version = pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_VERSION + 1))
+every_version = pytest.mark.parametrize("version", range(FIRST_VERSION, LAST_CLIENT_VERSION + 1))
 
 batches = st.lists(
     st.tuples(

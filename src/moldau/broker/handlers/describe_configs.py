@@ -34,8 +34,7 @@ from moldau.config.describe import (
     describe_group_configs,
     describe_topic,
 )
-from moldau.config.kinds import OptionType
-from moldau.config.resolve import OptionSource
+from moldau.config.option import OptionSource, OptionType
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_CONFIGS

@@ -64,6 +64,7 @@ from moldau.net.port import Chunk
 from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint
+from moldau.wire.fetch_exchange import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from moldau.wire.fetch_frame import (
     FetchedPartition,
     FetchedTopic,
@@ -72,7 +73,6 @@ from moldau.wire.fetch_frame import (
     encode_fetch_frame,
     parse_fetch_request,
 )
-from moldau.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 
 API = serves(FETCH, by_hand=True)
 

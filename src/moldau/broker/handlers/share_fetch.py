@@ -44,10 +44,9 @@ from moldau.shares.share_sessions import (
     ShareSession,
 )
 from moldau.wire.apis import SHARE_FETCH
-from moldau.wire.fetch_frame import FetchPartition
+from moldau.wire.fetch_frame import FetchPartition, SharedPartition, encode_share_fetch_frame
 from moldau.wire.messages import parse_request
 from moldau.wire.shape import millis
-from moldau.wire.share_fetch_frame import SharedPartition, encode_share_fetch_frame
 
 if TYPE_CHECKING:
     from kio.schema.share_fetch.v2 import ShareFetchRequest

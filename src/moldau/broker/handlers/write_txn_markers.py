@@ -29,7 +29,7 @@ from moldau.model import (
     AclResourceType,
     TopicPartition,
 )
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.replication.partition import Partition
 from moldau.wire.apis import WRITE_TXN_MARKERS
 

@@ -19,7 +19,7 @@ from moldau.broker.monitoring.health import Readiness, find_unready
 from moldau.broker.monitoring.process_figures import read_process
 from moldau.broker.monitoring.share_page import describe_shares
 from moldau.clock import Clock
-from moldau.config.declarations.metrics import split_address
+from moldau.config.declarations.network import split_address
 from moldau.errors import StartupError
 from moldau.metrics import catalogue
 from moldau.metrics.exposition import OPENMETRICS, TEXT, Exposition, wants_openmetrics

@@ -16,7 +16,7 @@ from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TopicPartition
-from moldau.wire.fetch_session import Wanted
+from moldau.wire.fetch_exchange import Wanted
 
 Failure: TypeAlias = KafkaError | ClientError
 PartitionSet: TypeAlias = frozenset[TopicPartition]

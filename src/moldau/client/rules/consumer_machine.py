@@ -56,7 +56,7 @@ from moldau.client.rules.readers import Reader, Readers
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.subscribed_topics import SubscribedTopics
 from moldau.client.rules.subscription import TopicSelection
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ConfigurationError, InvariantViolation, OffsetOutOfRangeError
 from moldau.model import TopicPartition
 from moldau.wire.fetch_exchange import FetchAnswer

@@ -43,7 +43,7 @@ from moldau.client.rules.hand_over import Holdings
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Readers
 from moldau.client.rules.subscribed_topics import SubscribedTopics
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ErrorCode, InvariantViolation, KafkaError
 from moldau.model import NO_GENERATION, TopicPartition
 

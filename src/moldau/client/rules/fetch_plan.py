@@ -24,12 +24,11 @@ from moldau.client.rules.consumer_instructions import ConsumerTurn, Fetch, Timer
 from moldau.client.rules.delivery import Chunk, Position
 from moldau.client.rules.fetched_batches import split_batches
 from moldau.client.rules.positions import AssignedPartition, Need, PartitionTable
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import NO_BROKER, TopicPartition
-from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
+from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer, TopicKey
 from moldau.wire.fetch_frame import FetchPartition
-from moldau.wire.fetch_session import TopicKey
 
 _SHORT_WAIT_MS: Final = 50
 """How long a broker may wait while partitions are left out that will be wanted soon."""

@@ -21,13 +21,12 @@ from moldau.records.batch_header import (
     MAGIC_AT,
     BatchHeader,
     Buffer,
+    crc_matches,
     read_size,
     walk_headers,
 )
-from moldau.records.batch_reader import payload_of
 from moldau.records.codec import decode_consumer_records, decode_records
-from moldau.records.control_records import ControlType, find_control_type
-from moldau.records.crc import crc_matches
+from moldau.records.record_batch import ControlType, find_control_type, payload_of
 
 AbortedTransactions = Sequence[tuple[int, int]]
 """Producer id and first offset of each."""

@@ -34,7 +34,7 @@ from moldau.client.rules.membership_states import ENDS, MOVES, State
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Readers
 from moldau.client.rules.subscribed_topics import SubscribedTopics
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import (
     ClientError,
     ErrorCode,

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final, assert_never
 
 from moldau.client.rules.delivery import Position
-from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import (
     KafkaError,
     LogTruncatedError,

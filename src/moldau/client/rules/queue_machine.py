@@ -40,7 +40,7 @@ from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.share_lane import FetchTerms, LaneStage, ShareLane
 from moldau.client.rules.share_membership import ShareMembership, ShareStage
 from moldau.client.rules.take_limit import TakeLimit
-from moldau.config.client_queue_options import QueueOptions
+from moldau.config.client_options import QueueOptions
 from moldau.errors import (
     AcknowledgementError,
     ClientError,

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import Final, TypeVar, cast
 
-from moldau.config.kinds import (
+from moldau.config.option import (
     INT,
     LIST,
     LONG,
     STRING,
+    AnyOption,
+    Importance,
     Kind,
+    Option,
+    Reload,
     Rule,
     at_least,
     one_of,
 )
-from moldau.config.option import AnyOption, Importance, Option, Reload
 
 V = TypeVar("V")
 

@@ -1,4 +1,4 @@
-"""Where the broker listens, what it advertises, and how much a client may ask of it."""
+"""Listeners and connections, quotas, and the port for metrics."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import (
+from moldau.config.listeners import SECURITY_PROTOCOLS, find_address_fault, parse_protocol_map
+from moldau.config.option import (
+    CLASS,
     INT,
     LIST,
     LONG,
     MAX_INT,
     STRING,
+    Importance,
     Kind,
+    OptionSet,
     OptionType,
+    Reload,
     Rule,
     at_least,
     one_of,
+    option,
+    optional,
     split_list,
 )
-from moldau.config.listeners import SECURITY_PROTOCOLS, find_address_fault, parse_protocol_map
-from moldau.config.option import Importance, OptionSet, Reload, option, optional
 
 _ADDRESSES: Rule[tuple[str, ...]] = Rule("a list of NAME://host:port", find_address_fault)
 
@@ -192,4 +197,94 @@ class NetworkOptions(OptionSet, ignored=ignored.NETWORK):
         at_least(1),
         reload=Reload.CLUSTER_WIDE,
         importance=Importance.HIGH,
+    )
+
+
+class QuotaOptions(OptionSet, ignored=ignored.QUOTAS):
+    """How much of a quota may be used at once."""
+
+    quota_window_num = option(
+        "quota.window.num",
+        INT,
+        11,
+        "With quota.window.size.seconds: an answer to a fetch carries the quota of all these "
+        "windows but one at most, except for its first batch. In Kafka, also the number of samples "
+        "that are kept of a rate.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    quota_window_size_seconds = option(
+        "quota.window.size.seconds",
+        INT,
+        1,
+        "How many seconds' worth of a client quota may be used at once by a client that was idle. "
+        "In Kafka, how many seconds one sample of rates covers.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    controller_quota_window_num = option(
+        "controller.quota.window.num",
+        INT,
+        11,
+        "With controller.quota.window.size.seconds: how many of these windows' worth of a quota "
+        "on the creation and deletion of topics may be used at once.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    controller_quota_window_size_seconds = option(
+        "controller.quota.window.size.seconds",
+        INT,
+        1,
+        "The window of controller.quota.window.num, in seconds.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+
+    client_quota_callback_class = optional(
+        "client.quota.callback.class",
+        CLASS,
+        "A Java class that decides on quotas. Moldau cannot load it, so a value stops the start.",
+        importance=Importance.LOW,
+    )
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """The host and the port of `host:port`, `[::1]:port` or a port alone, which means this machine
+    only; ValueError says what is wrong."""
+    host, colon, port = text.strip().rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535 or (colon and not host):
+        raise ValueError("is not of the form host:port; one looks like 127.0.0.1:9404")
+    bare = host.removeprefix("[").removesuffix("]")
+    if ":" in bare and bare == host:
+        raise ValueError("has an IPv6 address that does not stand in brackets: [::1]:9404")
+    return bare or "127.0.0.1", int(port)
+
+
+def _check_address(text: str) -> str:
+    split_address(text)
+    return text.strip()
+
+
+_ADDRESS = Kind(OptionType.STRING, _check_address)
+
+
+class MetricOptions(OptionSet, ignored=ignored.METRICS):
+    """Prometheus, health, clients' own figures."""
+
+    metrics_listener = optional(
+        "metrics.listener",
+        _ADDRESS,
+        "Where /metrics (Prometheus), /healthz, /readyz, /history and /shares are served: "
+        "host:port, or a port alone for this machine only; port 0 is any free one. Without it "
+        "nothing is served. There is no authentication: whoever reaches the port can read it, and "
+        "nothing else. Not an option of Kafka.",
+        importance=Importance.HIGH,
+    )
+    telemetry_max_bytes = option(
+        "telemetry.max.bytes",
+        INT,
+        1 << 20,
+        "The most that a client may push of its own metrics at a time, packed or unpacked.",
+        at_least(1),
+        importance=Importance.LOW,
     )

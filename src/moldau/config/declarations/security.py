@@ -1,26 +1,41 @@
-"""Certificates, SASL and who may connect without either.
-
-Kafka's names. Each may be given to one listener only, with `listener.name.NAME.` in front, and
-what belongs to a mechanism of SASL with `listener.name.NAME.MECHANISM.` in front of it.
-"""
+"""Security: TLS, SASL, access control, delegation tokens and stored passwords."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from moldau.config.kinds import (
+from moldau.config.listeners import SECURITY_PROTOCOLS
+from moldau.config.option import (
     BOOLEAN,
+    CLASS,
+    HOUR_MS,
     INT,
     LIST,
     LONG,
     PASSWORD,
     STRING,
+    Fallback,
+    Importance,
+    Kind,
+    Option,
+    OptionSet,
+    OptionType,
+    Reload,
+    Rule,
     any_of,
     at_least,
+    between,
     one_of,
+    option,
+    optional,
 )
-from moldau.config.listeners import SECURITY_PROTOCOLS
-from moldau.config.option import HOUR_MS, Importance, OptionSet, Reload, option, optional
+from moldau.model import Principal
+
+# Certificates, SASL and who may connect without either.
+#
+# Kafka's names. Each may be given to one listener only, with `listener.name.NAME.` in front, and
+# what belongs to a mechanism of SASL with `listener.name.NAME.MECHANISM.` in front of it.
+
 
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
@@ -333,4 +348,179 @@ class ClientSecurityOptions(TlsOptions, OauthClientOptions):
     )
     ssl_key_location = optional(
         "ssl.key.location", STRING, "The key to ssl.certificate.location, as PEM."
+    )
+
+
+AUTHORIZER_CLASSES = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "moldau.security.authorizer.Authorizer",
+)
+"""Kafka's two, whose part Moldau's own takes."""
+
+
+def _find_class_fault(name: str) -> str | None:
+    if name in ("", *AUTHORIZER_CLASSES):
+        return None
+    return (
+        "is a class of Java that Moldau cannot load, and without it everybody could do everything: "
+        f"use {AUTHORIZER_CLASSES[1]}, whose lists Moldau keeps by itself"
+    )
+
+
+def parse_super_users(text: str) -> tuple[Principal, ...]:
+    """Read `User:alice;User:bob`; semicolons, since names of certificates contain commas."""
+    named = (part.strip() for part in text.split(";"))
+    try:
+        return tuple(Principal.parse(name) for name in named if name)
+    except ValueError as fault:
+        raise ValueError(f"has an entry that is no principal: {fault}") from None
+
+
+class AuthorizationOptions(OptionSet):
+    """Access control lists and the audit log."""
+
+    authorizer_class_name = option(
+        "authorizer.class.name",
+        CLASS,
+        "",
+        "Whether access control lists are in force. Both of Kafka's authorizers "
+        "(org.apache.kafka.metadata.authorizer.StandardAuthorizer, "
+        "kafka.security.authorizer.AclAuthorizer) mean Moldau's own. Without it everybody who can "
+        "connect may do everything.",
+        Rule("empty, or one of Kafka's authorizers", _find_class_fault),
+        importance=Importance.LOW,
+    )
+    super_users = option(
+        "super.users",
+        Kind(OptionType.STRING, parse_super_users),
+        (),
+        "Who may do everything, whatever the lists say: User:admin;User:broker. The principal "
+        "under which brokers talk to each other belongs here.",
+        importance=Importance.HIGH,
+    )
+    allow_everyone_if_no_acl_found = option(
+        "allow.everyone.if.no.acl.found",
+        BOOLEAN,
+        False,
+        "Whether everybody may use a resource that no access control list is about.",
+        importance=Importance.HIGH,
+    )
+    audit_log_path = optional(
+        "audit.log.path",
+        STRING,
+        "A file to which the audit log is appended as JSON lines: who was refused what, and who "
+        "changed topics, settings, access control lists and the like. Without it the audit log is "
+        "a part of the broker's log (the logger moldau.audit, level info). An option of Moldau's "
+        "own.",
+        importance=Importance.LOW,
+    )
+
+
+_DAY_MS: Final = 24 * HOUR_MS
+_CENTURY_MS: Final = 100 * 365 * _DAY_MS
+"""Longer lives end at times that clients cannot read; in Kafka their sum overflows."""
+
+
+class DelegationTokenOptions(OptionSet):
+    """Tokens with which others log in as a user, for a while."""
+
+    delegation_token_secret_key: Option[str | None] = Option(
+        "delegation.token.secret.key",
+        PASSWORD,
+        None,
+        "The key from which the secrets of delegation tokens follow; the same on every broker. "
+        "Without it there are no tokens.",
+        falls_back_to=(Fallback("delegation.token.master.key"),),
+        sensitive=True,
+    )
+    delegation_token_master_key: Option[str | None] = Option(
+        "delegation.token.master.key",
+        PASSWORD,
+        None,
+        "The former name of delegation.token.secret.key.",
+        sensitive=True,
+    )
+    delegation_token_max_lifetime_ms = option(
+        "delegation.token.max.lifetime.ms",
+        LONG,
+        7 * _DAY_MS,
+        "The longest life of a token, however often it is renewed.",
+        between(1, _CENTURY_MS),
+    )
+    delegation_token_expiry_time_ms = option(
+        "delegation.token.expiry.time.ms",
+        LONG,
+        _DAY_MS,
+        "How long a token is good before it has to be renewed.",
+        between(1, _CENTURY_MS),
+    )
+    delegation_token_expiry_check_interval_ms = option(
+        "delegation.token.expiry.check.interval.ms",
+        LONG,
+        HOUR_MS,
+        "How often the controller removes tokens that have expired.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+
+
+MOST_ITERATIONS: Final = 1_000_000
+"""More would take seconds; what has more in the store was not written by a broker."""
+
+_KEY_BITS: Rule[int] = Rule(
+    "128, 192 or 256",
+    lambda bits: None if bits in (128, 192, 256) else "is not the length of a key of AES",
+)
+
+
+class PasswordEncoderOptions(OptionSet):
+    """The encryption of dynamic passwords."""
+
+    password_encoder_secret = optional(
+        "password.encoder.secret",
+        PASSWORD,
+        "Passwords that are set while the broker runs (sasl.jaas.config, ssl.key.password and the "
+        "like) are encrypted with it in the coordination store, in Kafka's format. Without it they "
+        "stand there as they are. Needs moldau[security]; all brokers of a cluster have the same.",
+        sensitive=True,
+    )
+    password_encoder_old_secret = optional(
+        "password.encoder.old.secret",
+        PASSWORD,
+        "The former password.encoder.secret: what was encrypted with it is encrypted anew when the "
+        "broker starts.",
+        sensitive=True,
+    )
+    password_encoder_keyfactory_algorithm = option(
+        "password.encoder.keyfactory.algorithm",
+        STRING,
+        "PBKDF2WithHmacSHA512",
+        "How the key is made of the secret.",
+        one_of("PBKDF2WithHmacSHA512", "PBKDF2WithHmacSHA256", "PBKDF2WithHmacSHA1"),
+        importance=Importance.LOW,
+    )
+    password_encoder_cipher_algorithm = optional(
+        "password.encoder.cipher.algorithm",
+        STRING,
+        "How passwords are encrypted: always with AES/CBC/PKCS5Padding.",
+        one_of("AES/CBC/PKCS5Padding"),
+        importance=Importance.LOW,
+        ignored=True,
+    )
+    password_encoder_key_length = option(
+        "password.encoder.key.length",
+        INT,
+        128,
+        "How many bits the key has: 128, 192 or 256.",
+        _KEY_BITS,
+        importance=Importance.LOW,
+    )
+    password_encoder_iterations = option(
+        "password.encoder.iterations",
+        INT,
+        4096,
+        "How often the secret is hashed for the key.",
+        between(1024, MOST_ITERATIONS),
+        importance=Importance.LOW,
     )

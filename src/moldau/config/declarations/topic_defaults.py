@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from moldau.config.kinds import (
+from moldau.config.option import (
     BOOLEAN,
     CLASS,
+    HOUR_MS,
     INT,
     LONG,
     MAX_LONG,
     STRING,
+    Importance,
+    OptionSet,
+    Reload,
     Rule,
     at_least,
     between,
     one_of,
+    option,
+    optional,
 )
-from moldau.config.option import HOUR_MS, Importance, OptionSet, Reload, option, optional
 
 _DYNAMIC = Reload.CLUSTER_WIDE
 

@@ -21,8 +21,12 @@ from moldau.client.rules.addresses import Address
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.simple_consumer import AsyncSimpleConsumer
 from moldau.clock import Clock, SystemClock
-from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
+from moldau.config.client_options import (
+    AdminOptions,
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+)
 from moldau.console.rules.record_view import KeptRecord, SchemaReading, keep
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError, MoldauError, RegistryUnreachableError

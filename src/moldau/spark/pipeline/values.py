@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from moldau.config.secrets import expand_secret
+from moldau.config.properties import expand_secret
 from moldau.errors import ConfigurationError, RegistryError
 from moldau.spark.decode import decode_avro, decode_json
 from moldau.spark.pipeline.dead_letters import REASON

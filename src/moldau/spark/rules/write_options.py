@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.config.client_options import ProducerOptions
-from moldau.config.spelling import suggest
+from moldau.config.option import suggest
 from moldau.errors import ConfigurationError
 from moldau.spark.rules.table_properties import without_table_properties
 

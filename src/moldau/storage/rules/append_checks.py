@@ -48,18 +48,20 @@ from moldau.records.batch_header import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
     Buffer,
+    crc_matches,
     read_header,
+    write_crc,
 )
 from moldau.records.codec import RecordWalk, find_fault, read_usual_batch
 from moldau.records.compression import (
     Codec,
     DecompressionLimitError,
+    can_unfold,
     compress,
     decompress,
     expect_bytes,
+    unfold,
 )
-from moldau.records.crc import crc_matches, seal
-from moldau.records.unfolding import can_unfold, unfold
 from moldau.storage.rules.refused_records import TimestampRange, name_refused, summarize
 
 DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
@@ -278,7 +280,7 @@ def _pack(
     batch += records if codec is Codec.NONE else compress(codec, records, level)
     batch[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
     _write_attributes(batch, header.attributes & ~CODEC_MASK | codec)
-    seal(batch)
+    write_crc(batch)
     return batch
 
 
@@ -287,7 +289,7 @@ def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> BatchHead
     attributes = int.from_bytes(batch[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big")
     _write_attributes(batch, attributes | TIMESTAMP_TYPE_FLAG)
     batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
-    seal(batch)
+    write_crc(batch)
     return read_header(batch)
 
 

@@ -35,12 +35,13 @@ from moldau.records.batch_header import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     Buffer,
+    crc_matches,
+    write_crc,
 )
-from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES, payload_of
 from moldau.records.codec import LatestOffsets
 from moldau.records.compression import Codec, compress
-from moldau.records.crc import crc_matches, seal
-from moldau.records.shifted_timestamps import shift_timestamps
+from moldau.records.record import shift_timestamps
+from moldau.records.record_batch import DEFAULT_LIMIT_BYTES, payload_of
 from moldau.storage.rules.producer_sequences import ProducerEntry
 
 _MAX_TIMESTAMP_MS = (1 << 63) - 1
@@ -328,7 +329,7 @@ def _assemble(
         header.base_sequence,
         record_count,
     )
-    seal(made)
+    write_crc(made)
     return made
 
 

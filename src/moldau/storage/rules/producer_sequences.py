@@ -30,7 +30,7 @@ from moldau.errors import (
 )
 from moldau.model import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
-from moldau.records.control_records import EndTransactionMarker
+from moldau.records.record_batch import EndTransactionMarker
 
 REMEMBERED_BATCHES = 5
 MAX_SEQUENCE = 0x7FFFFFFF

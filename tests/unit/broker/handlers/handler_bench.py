@@ -18,7 +18,7 @@ from broker.cluster_stage import Cluster, Machine, play
 from moldau.broker.handlers import create_topics
 from moldau.broker.request_context import RequestContext
 from moldau.model import ANONYMOUS, Principal
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.replication.partition import Partition
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_response, parse_response

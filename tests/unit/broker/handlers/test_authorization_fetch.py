@@ -19,12 +19,18 @@ from moldau.model import (
     AclResourceType,
     ResourcePattern,
 )
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.apis import FETCH, PRODUCE
-from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
+from moldau.wire.fetch_exchange import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchAnswer,
+    encode_fetch_request,
+    parse_fetch_answer,
+)
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
-from moldau.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from moldau.wire.headers import RequestHeader, read_request_header, read_response_header
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit

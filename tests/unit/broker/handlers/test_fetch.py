@@ -17,9 +17,15 @@ from moldau.model import CONSUMER
 from moldau.replication.partition_reads import PartitionRead
 from moldau.testing import ManualClock
 from moldau.wire.apis import FETCH
-from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
+from moldau.wire.fetch_exchange import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchAnswer,
+    encode_fetch_request,
+    parse_fetch_answer,
+)
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
-from moldau.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from moldau.wire.headers import RequestHeader, read_response_header
 
 BY_NAME = 12

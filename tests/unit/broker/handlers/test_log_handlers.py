@@ -17,7 +17,7 @@ from moldau.broker.handlers import (
     offset_for_leader_epoch,
 )
 from moldau.errors import ErrorCode
-from moldau.records.batch_builder import build_batch
+from moldau.records.record_batch import build_batch
 
 LATEST, EARLIEST, NEWEST = -1, -2, -3
 ELSEWHERE = [("clicks", 9), ("views", 0)]

@@ -9,9 +9,8 @@ from kio.index import load_request_schema
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.net.port import MOST_OWED_ANSWERS
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import build_batch, records_of
 from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response

@@ -24,7 +24,7 @@ from moldau.client.admin_values import ConfigChange
 from moldau.errors import ErrorCode, InvalidConfigError
 from moldau.model import ANONYMOUS
 from moldau.records.batch_header import walk_headers
-from moldau.records.batch_reader import records_of
+from moldau.records.record_batch import records_of
 from moldau.shares.share_sessions import MemberKey
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_body, parse_response

@@ -32,10 +32,10 @@ from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.rules.membership import Joined, Membership
 from moldau.client.rules.retries import Backoff
 from moldau.client.rules.subscription import subscribe_to
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch
 from moldau.wire.consumer_protocol import Assignment, encode_assignment
 from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
 

@@ -48,8 +48,8 @@ from moldau.errors import (
     NotLeaderError,
 )
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import BatchHeader, read_header
+from moldau.records.record_batch import build_batch
 from moldau.storage.rules.producer_sequences import (
     Duplicate,
     ProducerEntry,

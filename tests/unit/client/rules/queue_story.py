@@ -30,7 +30,7 @@ from moldau.client.rules.queue_instructions import (
 )
 from moldau.client.rules.queue_machine import QueueMachine, QueueSettings
 from moldau.client.rules.retries import Backoff
-from moldau.config.client_queue_options import QueueOptions
+from moldau.config.client_options import QueueOptions
 from moldau.errors import KafkaError
 
 T = TypeVar("T")

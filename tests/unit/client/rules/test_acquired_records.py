@@ -19,8 +19,8 @@ from moldau.client.rules.acquired_records import (
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import CorruptBatchError, InvariantViolation
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch
 
 HERE = TopicPartition("t", 0)
 

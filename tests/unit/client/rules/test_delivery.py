@@ -13,10 +13,10 @@ from moldau.client.rules.delivery import Chunk, Decoding, Delivery, Position
 from moldau.client.rules.fetched_batches import FetchedBatch
 from moldau.errors import CorruptBatchError, RecordDeserializationError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
 from moldau.records.record import NewRecord
+from moldau.records.record_batch import build_batch
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,14 +7,14 @@ import pytest
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
 from moldau.errors import BatchTooLargeError, CorruptBatchError, UnsupportedForMessageFormatError
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
-from moldau.records.control_records import (
+from moldau.records.record import NewRecord
+from moldau.records.record_batch import (
     ControlType,
     EndTransactionMarker,
+    build_batch,
     build_marker_batch,
 )
-from moldau.records.record import NewRecord
 
 ZERO = TopicPartition("t", 0)
 

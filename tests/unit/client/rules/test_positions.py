@@ -6,7 +6,7 @@ import pytest
 
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.positions import Need, PartitionTable
-from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import (
     LogTruncatedError,
     NoOffsetError,

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cluster.rules.config_changes import apply_config_changes
-from moldau.config.operations import ConfigChange, ConfigOperation
+from moldau.config.alterations import ConfigChange, ConfigOperation, apply_config_changes
 from moldau.errors import InvalidConfigError, InvalidRequestError
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation

@@ -20,18 +20,18 @@ from moldau.errors import (
     UnsupportedCompressionError,
 )
 from moldau.model import NO_TIMESTAMP
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
     MAGIC_AT,
     BatchHeader,
+    crc_matches,
     read_header,
+    write_crc,
 )
-from moldau.records.batch_reader import records_of
 from moldau.records.codec import IMPLEMENTATION
 from moldau.records.compression import Codec, compress
-from moldau.records.crc import crc_matches, seal
+from moldau.records.record_batch import build_batch, records_of
 from moldau.storage.rules.append_checks import (
     QUICK_BATCH_BYTES,
     QUICK_RECORDS,
@@ -73,7 +73,7 @@ def a_batch(*values: bytes, timestamp_ms: int = NOW_MS, key: bytes | None = b"k"
 def patched(batch: bytearray, position: int, layout: str, value: int) -> bytearray:
     """A batch with one field of the header changed and the CRC right again."""
     struct.pack_into(layout, batch, position, value)
-    seal(batch)
+    write_crc(batch)
     return batch
 
 
@@ -128,7 +128,7 @@ def test_what_is_usual_is_sound_inside_and_out(inspect_records, compacted, data)
     for _ in range(data.draw(st.integers(0, 2))):
         batch[data.draw(st.integers(0, len(batch) - 1))] ^= data.draw(st.integers(1, 255))
     if data.draw(st.booleans()):
-        seal(batch)
+        write_crc(batch)
     header = check_usual_batch(memoryview(batch), limits, NOW_MS)
     if header is not None:
         assert check_batch(memoryview(batch), limits, NOW_MS) == header == read_header(batch)

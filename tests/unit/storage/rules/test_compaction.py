@@ -5,13 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import CorruptBatchError
-from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import DELETE_HORIZON_FLAG, HEADER_BYTES, Buffer, read_header
-from moldau.records.batch_reader import records_of
+from moldau.records.batch_header import (
+    DELETE_HORIZON_FLAG,
+    HEADER_BYTES,
+    Buffer,
+    crc_matches,
+    read_header,
+)
 from moldau.records.compression import Codec
-from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
-from moldau.records.crc import crc_matches
 from moldau.records.record import Record
+from moldau.records.record_batch import (
+    ControlType,
+    EndTransactionMarker,
+    build_batch,
+    build_marker_batch,
+    records_of,
+)
 from moldau.storage.rules.compaction import (
     AbortedRanges,
     CompactionTerms,

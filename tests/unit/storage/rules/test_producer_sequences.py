@@ -14,7 +14,7 @@ from moldau.errors import (
     TransactionCoordinatorFencedError,
 )
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
-from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.storage.rules.producer_sequences import (
     ACCEPTED,
     MAX_SEQUENCE,

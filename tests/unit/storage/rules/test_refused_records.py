@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from moldau.errors import InvalidRecordError, InvalidTimestampError
 from moldau.model import NO_TIMESTAMP
-from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header
+from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header, write_crc
 from moldau.records.compression import Codec
-from moldau.records.crc import seal
+from moldau.records.record_batch import build_batch
 from moldau.storage.rules.append_checks import (
     QUICK_RECORDS,
     AppendLimits,
@@ -134,7 +133,7 @@ def test_a_batch_cannot_claim_records_to_have_them_named(claimed: int) -> None:
     batch = build_batch([(NOW_MS, b"", b"", ())] * 3, log_append_time_ms=NOW_MS)
     struct.pack_into(">i", batch, 57, claimed)
     struct.pack_into(">i", batch, 23, claimed - 1)
-    seal(batch)
+    write_crc(batch)
 
     with pytest.raises(InvalidTimestampError) as caught:
         check_batch(memoryview(batch), LIMITS, NOW_MS)

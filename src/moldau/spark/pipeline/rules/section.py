@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from moldau.config.spelling import suggest
+from moldau.config.option import suggest
 from moldau.model import find_topic_name_fault
 
 T = TypeVar("T")

@@ -1,19 +1,59 @@
-"""What becomes of the configs of a topic or broker when some of them are changed. A rule.
-
-They are replaced as a whole, or one by one: the four operations are those of
-IncrementalAlterConfigs. Appending to and subtracting from a list
-that was not set begins with its default, as Kafka does, which is why the caller hands in a function
-that knows the lists and their defaults.
-"""
+"""Changes of dynamic configs, as AlterConfigs and IncrementalAlterConfigs ask for them. Rule."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
 
-from moldau.config.changes import append_to_list, subtract_from_list
-from moldau.config.operations import ConfigAlteration, ConfigChange, ConfigOperation
+from moldau.config.option import split_list
 from moldau.errors import InvalidConfigError, InvalidRequestError
+
+
+class ConfigOperation(IntEnum):
+    """How to change a setting; the numbers of the protocol."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """One change of one setting. DELETE has no value: the default applies again."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+ConfigAlteration: TypeAlias = Sequence[ConfigChange] | Mapping[str, str]
+"""Changes of single settings (IncrementalAlterConfigs), or all settings that there shall be
+(AlterConfigs)."""
+
+
+# What becomes of the configs of a topic or broker when some of them are changed. A rule.
+#
+# They are replaced as a whole, or one by one: the four operations are those of
+# IncrementalAlterConfigs. Appending to and subtracting from a list that was not set begins with its
+# default, as Kafka does, which is why the caller hands in a function that knows the lists and their
+# defaults.
+
+
+def append_to_list(current: str, added: str) -> str:
+    """A comma-separated list with the items that it does not have yet."""
+    items = split_list(current)
+    return ",".join((*items, *(item for item in split_list(added) if item not in items)))
+
+
+def subtract_from_list(current: str, removed: str) -> str:
+    """A comma-separated list without some of its items."""
+    gone = split_list(removed)
+    return ",".join(item for item in split_list(current) if item not in gone)
+
 
 FindListDefault = Callable[[str], str | None]
 """The default of a list option, its items joined by commas; None when the option is no list."""

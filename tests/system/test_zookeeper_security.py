@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from moldau.broker.zookeeper_coordination import zookeeper_settings
+from moldau.broker.ports import zookeeper_settings
 from moldau.clock import SystemClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import NoAccessError, StoreLostError

@@ -1,27 +1,49 @@
-"""How handlers ask whether a client may do what it asks for.
+"""What a client may do: checks of handlers, access control lists in requests, the authorizer.
 
 Every handler asks before it looks (ACL-2), so that a user without a right gets an error and nothing
-else (ACL-4). `may_…` answers, `require_…` raises the error whose code Kafka gives. Without an
-authorizer both cost one look at an attribute. What is refused goes to the audit log, except where a
-list is only made shorter by what its reader may not see.
+else (ACL-4). `may_…` answers, `require_…` raises the error whose code Kafka returns. Without an
+authorizer both cost one look at an attribute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
+from moldau.clock import Clock
+from moldau.cluster.acl_writer import AclWriter
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.config.broker_options import BrokerOptions
+from moldau.coordination.port import Coordination
 from moldau.errors import (
     ClusterAuthorizationError,
     DelegationTokenAuthorizationError,
     ErrorCode,
     GroupAuthorizationError,
+    InvalidRequestError,
     KafkaError,
+    SecurityDisabledError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
-from moldau.model import CLUSTER_NAME, AclOperation, AclResourceType
+from moldau.model import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+    Principal,
+    ResourcePattern,
+    operation_bits,
+)
+from moldau.security.audit import AuditLog, write_audit_file
+from moldau.security.authorizer import Authorizer
+from moldau.security.rules.authorization import AccessPolicy
 from moldau.wire.apis import APIS
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -175,3 +197,169 @@ def audit_change(
         subject,
         None if code in (None, ErrorCode.none) else code.name.upper(),
     )
+
+
+NOT_ASKED: Final = -(1 << 31)
+"""In the place of the bits: the client did not want to know."""
+
+
+TOPIC_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.TOPIC])
+GROUP_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.GROUP])
+CLUSTER_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.CLUSTER])
+
+
+def topic_operations(context: RequestContext, topic: str) -> int:
+    if context.services.authorizer is None:
+        return TOPIC_OPERATIONS
+    return _allowed(context, AclResourceType.TOPIC, topic)
+
+
+def group_operations(context: RequestContext, group_id: str) -> int:
+    if context.services.authorizer is None:
+        return GROUP_OPERATIONS
+    return _allowed(context, AclResourceType.GROUP, group_id)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """None of them for somebody who may not describe the cluster."""
+    if context.services.authorizer is None:
+        return CLUSTER_OPERATIONS
+    if not may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE):
+        return 0
+    return _allowed(context, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _allowed(context: RequestContext, resource_type: AclResourceType, name: str) -> int:
+    return operation_bits(
+        operation
+        for operation in OPERATIONS[resource_type]
+        if may_see(context, resource_type, name, operation)
+    )
+
+
+class FilterRow(Protocol):
+    """A filter as DescribeAcls and DeleteAcls have it."""
+
+    @property
+    def resource_type_filter(self) -> int: ...
+    @property
+    def resource_name_filter(self) -> str | None: ...
+    @property
+    def pattern_type_filter(self) -> int: ...
+    @property
+    def principal_filter(self) -> str | None: ...
+    @property
+    def host_filter(self) -> str | None: ...
+    @property
+    def operation(self) -> int: ...
+    @property
+    def permission_type(self) -> int: ...
+
+
+class BindingRow(Protocol):
+    """A binding as CreateAcls has it."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def resource_pattern_type(self) -> int: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def operation(self) -> int: ...
+    @property
+    def permission_type(self) -> int: ...
+
+
+def authorize_acls(context: RequestContext, operation: AclOperation) -> None:
+    """DESCRIBE to see lists, ALTER to change them; of the cluster, as in Kafka."""
+    if context.services.authorizer is None:
+        raise SecurityDisabledError(
+            "no authorizer is configured: set authorizer.class.name on every broker"
+        )
+    require_cluster(context, operation)
+
+
+def read_filter(row: FilterRow) -> AclFilter:
+    found = AclFilter(
+        AclResourceType(row.resource_type_filter),
+        row.resource_name_filter,
+        PatternType(row.pattern_type_filter),
+        row.principal_filter,
+        row.host_filter,
+        AclOperation(row.operation),
+        AclPermission(row.permission_type),
+    )
+    if (
+        found.resource_type is AclResourceType.UNKNOWN
+        or found.pattern_type is PatternType.UNKNOWN
+        or found.operation is AclOperation.UNKNOWN
+        or found.permission is AclPermission.UNKNOWN
+    ):
+        raise InvalidRequestError("the filter names something that this broker does not know")
+    return found
+
+
+def read_binding(row: BindingRow) -> AclBinding:
+    resource_type = AclResourceType(row.resource_type)
+    pattern_type = PatternType(row.resource_pattern_type)
+    operation, permission = AclOperation(row.operation), AclPermission(row.permission_type)
+    if (
+        resource_type not in AclResourceType.choices()
+        or pattern_type not in PatternType.choices()
+        or operation not in AclOperation.choices()
+        or permission not in AclPermission.choices()
+    ):
+        raise InvalidRequestError(
+            "a binding needs a resource type, LITERAL or PREFIXED, an operation, and ALLOW or DENY"
+        )
+    if not row.resource_name:
+        raise InvalidRequestError("the name of the resource is empty")
+    if resource_type is AclResourceType.CLUSTER and row.resource_name != CLUSTER_NAME:
+        raise InvalidRequestError(f"the only name of the cluster is {CLUSTER_NAME}")
+    if not row.host:
+        raise InvalidRequestError("the host is empty; * stands for every host")
+    try:
+        Principal.parse(row.principal)
+    except ValueError as fault:
+        raise InvalidRequestError(f"the principal {fault}") from None
+    return AclBinding(
+        ResourcePattern(resource_type, row.resource_name, pattern_type),
+        AclEntry(row.principal, permission, operation, row.host),
+    )
+
+
+class AccessControl(NamedTuple):
+    """`close` ends the audit file, where there is one."""
+
+    authorizer: Authorizer | None
+    acls: AclWriter
+    audit: AuditLog
+    close: Callable[[], None]
+
+
+def connect_access_control(
+    options: BrokerOptions, clock: Clock, coordination: Coordination, publisher: MetadataPublisher
+) -> AccessControl:
+    authorizer = None
+    if options.authorizer_class_name:
+        policy = AccessPolicy(
+            super_users=frozenset(options.super_users),
+            allows_without_acls=options.allow_everyone_if_no_acl_found,
+        )
+        authorizer = Authorizer(lambda: publisher.image.acls, policy)
+    path = options.audit_log_path
+    return AccessControl(
+        authorizer,
+        AclWriter(coordination, publisher),
+        AuditLog(clock),
+        _nothing if not path else write_audit_file(path),
+    )
+
+
+def _nothing() -> None:
+    """Without an audit file there is none to close."""

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from moldau.cluster import layout
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.declarations.network import split_address
 from moldau.config.listeners import Listener
-from moldau.errors import ConfigurationError
+from moldau.coordination.embedded import EmbeddedStore
+from moldau.errors import ConfigurationError, MoldauError, StartupError
 
 OTHERS_FOLDER: Final = "brokers"
 PID_FILE: Final = "broker.pid"
@@ -148,3 +150,28 @@ def _list(noun: str, numbers: Sequence[int]) -> str:
 def restart_delay(quick_ends: int) -> float:
     """Seconds to wait before a broker that has ended is started again: none for the first time."""
     return 0.0 if quick_ends == 0 else min(30.0, 0.5 * 2.0 ** (quick_ends - 1))
+
+
+def find_replicas(store: EmbeddedStore) -> Mapping[int, Sequence[str]]:
+    """The topics of each broker that has any."""
+    found: dict[int, set[str]] = {}
+    for topic in store.children(layout.TOPICS):
+        entry = store.find(layout.topic_path(topic))
+        if entry is None:
+            continue
+        try:
+            assignment = layout.decode_topic(topic, entry.node.data)
+        except (MoldauError, ValueError):
+            continue
+        for replicas in assignment.replicas:
+            for broker_id in replicas:
+                found.setdefault(broker_id, set()).add(topic)
+    return {broker_id: sorted(topics) for broker_id, topics in found.items()}
+
+
+def refuse_several_brokers(store: EmbeddedStore) -> None:
+    """A broker alone must not serve a part of what several had: the rest would look lost."""
+    replicas = find_replicas(store)
+    if len(replicas) > 1:
+        refusal = refuse_left_out(replicas, {min(replicas)})
+        raise StartupError(f"this data folder is one of several brokers: {refusal}")

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from uuid import UUID
 
-from moldau.broker.election_options import min_in_sync_of, recovery_strategy_of
-from moldau.broker.log_end_questions import LogEndQuestions
+from moldau.broker.auto_topic_creation import AutoTopicCreation
+from moldau.broker.dynamic_config import StoredPasswords
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
-from moldau.broker.stored_secrets import StoredSecrets
-from moldau.broker.topic_maker import TopicMaker
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controllership import Controllership
 from moldau.cluster.leadership_admin import LeadershipAdmin
+from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicDefaults
+from moldau.cluster.rules.unclean_recovery import LogEnd, RecoveryStrategy
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.config import describe
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
+from moldau.config.topic_options import TopicOptions
 from moldau.coordination.port import Coordination
-from moldau.model import BrokerId
+from moldau.errors import ClientError, ErrorCode, InvalidConfigError
+from moldau.model import LATEST_TIMESTAMP, BrokerId, TopicPartition
 from moldau.net.peer import Peer, PeerAddress
+from moldau.wire.apis import LIST_OFFSETS
+from moldau.wire.messages import encode_request, parse_response
+from moldau.wire.shape import fit
+from moldau.wire.versions import request_class
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v9 import ListOffsetsResponse
+    from kio.static.protocol import Payload
 
 
 class ControlPlane(NamedTuple):
@@ -37,7 +50,7 @@ class ControlPlane(NamedTuple):
     controller: Controller
     admin: ClusterAdmin
     leadership: LeadershipAdmin
-    topic_maker: TopicMaker
+    topic_maker: AutoTopicCreation
     to_controller: Peer  # to be closed at the end
 
 
@@ -45,7 +58,7 @@ def connect_control_plane(
     ports: Ports,
     *,
     current: CurrentBrokerOptions,
-    secrets: StoredSecrets,
+    secrets: StoredPasswords,
     broker_id: BrokerId,
     coordination: Coordination,
     publisher: MetadataPublisher,
@@ -66,7 +79,7 @@ def connect_control_plane(
         controllership=controllership,
         min_in_sync_of=lambda topic: min_in_sync_of(topic, current.options),
         strategy_of=lambda topic: recovery_strategy_of(topic, current.options),
-        ask_log_ends=LogEndQuestions(connect, f"broker-{broker_id}").ask,
+        ask_log_ends=LogEndRequests(connect, f"broker-{broker_id}").ask,
         deletion=deletion,
         settings=lambda: _controller_settings(current.options),
         make_topic_id=make_topic_id,
@@ -89,7 +102,7 @@ def connect_control_plane(
         controller,
         admin,
         LeadershipAdmin(controllership, publisher, controller.elections, controller.reassignments),
-        TopicMaker(
+        AutoTopicCreation(
             admin=admin,
             controllership=controllership,
             publisher=publisher,
@@ -149,7 +162,7 @@ def _group_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
 
 
 def _broker_config_rules(
-    current: CurrentBrokerOptions, secrets: StoredSecrets
+    current: CurrentBrokerOptions, secrets: StoredPasswords
 ) -> BrokerConfigRules:
     def rules_for(broker_id: BrokerId | None) -> ConfigRules:
         check = (
@@ -164,3 +177,168 @@ def _broker_config_rules(
         )
 
     return rules_for
+
+
+def min_in_sync_of(topic: TopicState, options: BrokerOptions) -> int:
+    """`min.insync.replicas`; the brokers' own where a topic's options make no sense."""
+    try:
+        return TopicOptions.resolve(topic.configs, options).min_insync_replicas
+    except InvalidConfigError:
+        return options.min_insync_replicas
+
+
+def recovery_strategy_of(topic: TopicState, options: BrokerOptions) -> RecoveryStrategy:
+    """`unclean.recovery.strategy` where it is set; else what the older option asks for.
+
+    Where a topic's options make no sense nothing is given up.
+    """
+    try:
+        resolved = TopicOptions.resolve(topic.configs, options)
+    except InvalidConfigError:
+        return RecoveryStrategy.NONE
+    strategy = resolved.unclean_recovery_strategy
+    if strategy is not None:
+        return RecoveryStrategy(strategy)
+    if resolved.unclean_leader_election_enable:
+        return RecoveryStrategy.AGGRESSIVE
+    return RecoveryStrategy.BALANCED
+
+
+# `transaction.version` (KIP-890): 0 and 1 are told apart by the log of transactions only; under 2
+# the end of a transaction raises its producer's epoch, and leaders of partitions add them by
+# themselves. `group.version` (KIP-848): with 1, groups of the consumer protocol are served.
+# `share.version` (KIP-932): with 1, share groups are. `streams.version` (KIP-1071): with 1, streams
+# groups are. A rule.
+
+
+class Feature(NamedTuple):
+    """What this broker can do."""
+
+    name: str
+    first: int
+    last: int
+
+
+TRANSACTION_VERSION: Final = Feature("transaction.version", 0, 2)
+GROUP_VERSION: Final = Feature("group.version", 0, 1)
+SHARE_VERSION: Final = Feature("share.version", 0, 1)
+STREAMS_VERSION: Final = Feature("streams.version", 0, 1)
+SUPPORTED_FEATURES: Final = (GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, TRANSACTION_VERSION)
+"""Each is in force at its last level."""
+
+
+class UpdateFault(NamedTuple):
+    """Why a feature does not get the level that somebody asks for."""
+
+    code: ErrorCode
+    message: str
+
+
+def find_update_fault(name: str, level: int) -> UpdateFault | None:
+    """None when the level is in force already."""
+    feature = next((one for one in SUPPORTED_FEATURES if one.name == name), None)
+    if feature is None:
+        known = ", ".join(one.name for one in SUPPORTED_FEATURES)
+        return UpdateFault(
+            ErrorCode.invalid_update_version,
+            f"there is no feature {name!r} here; there are {known}",
+        )
+    if not feature.first <= level <= feature.last:
+        return UpdateFault(
+            ErrorCode.invalid_update_version,
+            f"{name} has the levels {feature.first} to {feature.last}, and not {level}",
+        )
+    if level != feature.last:
+        return UpdateFault(
+            ErrorCode.feature_update_failed,
+            f"{name} is at {feature.last}, the level of the brokers' release, and cannot be "
+            f"changed to {level}",
+        )
+    return None
+
+
+_log = logging.getLogger("moldau.broker")
+
+VERSION: Final = 9
+ANY_REPLICA: Final = -2
+NO_REPLICA: Final = -1
+"""Asks as consumers do: the leader answers with its high watermark."""
+ASKED_AT_ONCE: Final = 1000  # partitions in one request
+TIMEOUT_SECONDS: Final = 2.0
+"""So long is an answer waited for; who is slower is not elected this time."""
+
+
+class LogEndRequests:
+    """`connect` makes the way to a broker, which is closed again when it has answered."""
+
+    def __init__(
+        self,
+        connect: Callable[[BrokerId], Peer],
+        client_id: str,
+        *,
+        replica_id: int = ANY_REPLICA,
+    ) -> None:
+        self._connect = connect
+        self._client_id = client_id
+        self._replica_id = replica_id
+
+    async def ask(self, questions: Questions) -> Answers:
+        """The ends that were told in time."""
+        brokers = sorted(questions)
+        told = await asyncio.gather(*(self._ask(b, questions[b]) for b in brokers))
+        answers: dict[TopicPartition, dict[BrokerId, LogEnd]] = {}
+        for broker, ends in zip(brokers, told, strict=True):
+            for key, end in ends.items():
+                answers.setdefault(key, {})[broker] = end
+        return answers
+
+    async def _ask(
+        self, broker: BrokerId, wanted: Collection[TopicPartition]
+    ) -> dict[TopicPartition, LogEnd]:
+        peer = self._connect(broker)
+        ends: dict[TopicPartition, LogEnd] = {}
+        try:
+            for some in _parts_of(sorted(wanted)):
+                frame = encode_request(_request(some, self._replica_id), 0, self._client_id)
+                answer = await peer.ask((frame,), timeout_seconds=TIMEOUT_SECONDS)
+                _, response = parse_response(LIST_OFFSETS.key, VERSION, answer)
+                ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
+        except ClientError as error:
+            _log.info("broker %d does not tell the ends of its logs: %s", broker, error)
+        finally:
+            await peer.close()
+        return ends
+
+
+def _parts_of(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    for start in range(0, len(wanted), ASKED_AT_ONCE):
+        yield wanted[start : start + ASKED_AT_ONCE]
+
+
+def _request(wanted: Sequence[TopicPartition], replica_id: int) -> Payload:
+    topics: dict[str, list[object]] = {}
+    for key in wanted:
+        row = {
+            "partition_index": key.partition,
+            "current_leader_epoch": -1,
+            "timestamp": LATEST_TIMESTAMP,
+        }
+        topics.setdefault(key.topic, []).append(row)
+    values = {
+        "replica_id": replica_id,
+        "isolation_level": 0,
+        "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+    }
+    return fit(request_class(LIST_OFFSETS.key, VERSION), values)
+
+
+def _ends_of(
+    response: ListOffsetsResponse, broker: BrokerId
+) -> Iterator[tuple[TopicPartition, LogEnd]]:
+    for topic in response.topics:
+        for row in topic.partitions:
+            key = TopicPartition(topic.name, row.partition_index)
+            if row.error_code is ErrorCode.none:
+                yield key, LogEnd(row.leader_epoch, row.offset)
+            else:
+                _log.info("broker %d has no log of %s to lead: %s", broker, key, row.error_code)

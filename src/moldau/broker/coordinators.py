@@ -12,15 +12,14 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from moldau.broker.control_plane import random_uuid
-from moldau.broker.duties import Duties
-from moldau.broker.features import TRANSACTION_VERSION
+from moldau.broker.auto_topic_creation import AutoTopicCreation
+from moldau.broker.background_tasks import BackgroundTasks
+from moldau.broker.control_plane import TRANSACTION_VERSION, random_uuid
 from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.services import Services
 from moldau.broker.share_coordination import ShareCoordination
-from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
@@ -61,7 +60,7 @@ class Coordinators(NamedTuple):
     marker_sender: MarkerSender
     shares: ShareCoordination
 
-    def run(self, duties: Duties) -> None:
+    def run(self, duties: BackgroundTasks) -> None:
         duties.keep("expiry of offsets", self.groups.run_expiry)
         duties.keep("aborts of transactions", self.transactions.run_aborts)
         duties.keep("expiry of transactional ids", self.transactions.run_expiry)
@@ -82,11 +81,11 @@ class _Surroundings(NamedTuple):
     ports: Ports
     broker_id: BrokerId
     options: Callable[[], BrokerOptions]
-    topic_maker: TopicMaker
+    topic_maker: AutoTopicCreation
     publisher: MetadataPublisher
     partitions: Partitions
     supervisor: TaskSupervisor
-    duties: Duties
+    duties: BackgroundTasks
     services: Callable[[], Services]
     on_group_message: Callable[[LogMessage], None]
 
@@ -115,12 +114,12 @@ def connect_coordinators(
     *,
     broker_id: BrokerId,
     options: Callable[[], BrokerOptions],
-    topic_maker: TopicMaker,
+    topic_maker: AutoTopicCreation,
     publisher: MetadataPublisher,
     partitions: Partitions,
     producer_ids: ProducerIdBlocks,
     supervisor: TaskSupervisor,
-    duties: Duties,
+    duties: BackgroundTasks,
     services: Callable[[], Services],
     on_group_message: Callable[[LogMessage], None],
 ) -> Coordinators:

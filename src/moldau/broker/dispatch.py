@@ -3,7 +3,7 @@
 A shell: one `RequestPump` behind each connection. A handler that answers at once costs no task;
 one that has to wait gets a task owned by the broker, cancelled when its client goes, unless it
 changes the cluster: the audit log tells what came of that. While produced
-batches wait for the replicas, the next ones are appended (`owed_answers`); every other request
+batches wait for the replicas, the next ones are appended (`ResponseQueue`); every other request
 waits until all before it is answered.
 """
 
@@ -15,18 +15,16 @@ from collections.abc import Awaitable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from moldau.broker.api import ServedApi
-from moldau.broker.delayed_fetch import DelayedFetch
-from moldau.broker.dispatch_table import DispatchTable
-from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
-from moldau.broker.request_charge import (
-    MeasuredWork,
-    MutedConnection,
-    RequestCharge,
-    open_charge,
+from moldau.broker.api import (
+    DeferredResponse,
+    DispatchTable,
+    PendingResponse,
+    ResponseQueue,
+    ServedApi,
 )
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import Services
+from moldau.broker.purgatory import DelayedFetch
+from moldau.broker.services import RequestContext, Services
+from moldau.broker.throttling import MeasuredWork, MutedConnection, RequestThrottle, make_throttle
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.metrics.figures import NOT_TIMED, ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
@@ -41,7 +39,7 @@ from moldau.wire.versions import response_class
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
-    from moldau.broker.sasl_session import SaslSession
+    from moldau.broker.authentication import SaslSession
 
 _log = logging.getLogger("moldau.broker.requests")
 
@@ -57,7 +55,7 @@ Values = Mapping[str, object]
 
 class Handler(Protocol):
     """A module of `broker.handlers`. One that reads and writes its frames itself has
-    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer] | LaterAnswer |
+    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer] | DeferredResponse |
     DelayedFetch` instead."""
 
     API: ServedApi
@@ -107,7 +105,7 @@ class RequestPump:
         self._client_is_gone = False  # nobody waits for answers; what was sent is still done
         self._is_held = False
         self._held: memoryview | None = None  # one at most: no second frame before an answer
-        self._owed: OwedAnswers | None = None  # made when there is something for the first time
+        self._owed: ResponseQueue | None = None  # made when there is something for the first time
         self._owed_tasks: dict[asyncio.Task[None], None] = {}  # of what is owed
         self._muted: MutedConnection | None = None  # made when the client has to wait at first
 
@@ -146,7 +144,7 @@ class RequestPump:
             left = figures.left = figures.left - 1
             began = self._monotonic() if left <= 0 else NOT_TIMED
             charge = (
-                open_charge(header, len(frame), connection, services)
+                make_throttle(header, len(frame), connection, services)
                 if services.quotas.is_enabled
                 else None
             )
@@ -212,8 +210,8 @@ class RequestPump:
     def _take_charged(
         self,
         module: ModuleType,
-        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | DelayedFetch | None,
-        charge: RequestCharge,
+        answer: list[Chunk] | Awaitable[Answer] | DeferredResponse | DelayedFetch | None,
+        charge: RequestThrottle,
         figures: ApiFigures,
         began: float,
     ) -> None:
@@ -224,19 +222,19 @@ class RequestPump:
             charge.end()
         elif isinstance(answer, DelayedFetch):
             self._delay(answer, figures, began, charge)
-        elif isinstance(answer, LaterAnswer):
+        elif isinstance(answer, DeferredResponse):
             self._maybe_mute(charge)  # for what was produced
-            later = LaterAnswer(self._charge_later(answer.work, charge))
+            later = DeferredResponse(self._charge_later(answer.work, charge))
             self._take(module, later, figures, began)
         else:
             self._take(module, self._charge_later(answer, charge), figures, began)
 
-    async def _charge_later(self, work: Awaitable[Answer], charge: RequestCharge) -> Answer:
+    async def _charge_later(self, work: Awaitable[Answer], charge: RequestThrottle) -> Answer:
         answer = await MeasuredWork(work, charge)
         self._maybe_mute(charge)
         return answer
 
-    def _maybe_mute(self, charge: RequestCharge) -> None:
+    def _maybe_mute(self, charge: RequestThrottle) -> None:
         if charge.throttle_ms:
             self._muted = self._muted or MutedConnection(self._connection, self._services)
             self._muted.mute(charge)
@@ -244,7 +242,7 @@ class RequestPump:
     def _take(
         self,
         module: ModuleType,
-        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | DelayedFetch | None,
+        answer: list[Chunk] | Awaitable[Answer] | DeferredResponse | DelayedFetch | None,
         figures: ApiFigures,
         began: float,
     ) -> None:
@@ -262,7 +260,7 @@ class RequestPump:
             return
         figures.left += 1  # it was not answered at once, and is timed from here on
         began = self._monotonic() if began == NOT_TIMED else began
-        if isinstance(answer, LaterAnswer):
+        if isinstance(answer, DeferredResponse):
             self._owe(module, answer, figures, began)
         else:
             name = f"{module.API.name} of {self._connection.id}"
@@ -278,7 +276,7 @@ class RequestPump:
         answer: DelayedFetch,
         figures: ApiFigures,
         began: float,
-        charge: RequestCharge | None = None,
+        charge: RequestThrottle | None = None,
     ) -> None:
         figures.left += 1  # as above
         began = self._monotonic() if began == NOT_TIMED else began
@@ -328,11 +326,11 @@ class RequestPump:
             self._connection.send(chunks)
 
     def _owe(
-        self, module: ModuleType, answer: LaterAnswer, figures: ApiFigures, began: float
+        self, module: ModuleType, answer: DeferredResponse, figures: ApiFigures, began: float
     ) -> None:
         owed = self._owed
         if owed is None:
-            owed = self._owed = OwedAnswers()
+            owed = self._owed = ResponseQueue()
         name = f"{module.API.name} of {self._connection.id}"
         work = self._finish_owed(owed, owed.owe(), answer.work, figures, began)
         task = self._supervisor.spawn(name, work)
@@ -343,8 +341,8 @@ class RequestPump:
 
     async def _finish_owed(
         self,
-        owed: OwedAnswers,
-        place: OwedAnswer,
+        owed: ResponseQueue,
+        place: PendingResponse,
         work: Awaitable[Answer],
         figures: ApiFigures,
         began: float,

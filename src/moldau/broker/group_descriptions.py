@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from moldau.broker.authorization import may_group, may_topic
-from moldau.broker.authorized_operations import NOT_ASKED, group_operations
+from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.group_requests import respond
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup

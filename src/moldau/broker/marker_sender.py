@@ -24,6 +24,9 @@ from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.net.peer import Peer, PeerAddress
 from moldau.tasks import was_discarded
 from moldau.wire.apis import WRITE_TXN_MARKERS
+from moldau.wire.messages import encode_request, parse_response
+from moldau.wire.shape import fit
+from moldau.wire.versions import request_class
 
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -163,9 +166,6 @@ class MarkerSender:
             self._sending.discard(leader)
 
     async def _ask(self, leader: BrokerId, parts: Sequence[_Part]) -> None:
-        from moldau.wire.shape import fit
-        from moldau.wire.versions import request_class
-
         values = {"markers": [_values_of(part) for part in parts]}
         request = fit(request_class(WRITE_TXN_MARKERS.key, VERSION), values)
         try:
@@ -188,8 +188,6 @@ class MarkerSender:
     async def _ask_peer(
         self, leader: BrokerId, request: object
     ) -> list[dict[TopicPartition, ErrorCode]]:
-        from moldau.wire.messages import encode_request, parse_response
-
         frame = encode_request(cast("Any", request), 0, f"broker-{self._broker_id}")
         timeout_seconds = self._options().request_timeout_ms / 1000
         answer = await self._peer(leader).ask((frame,), timeout_seconds=timeout_seconds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.authorization import may_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer

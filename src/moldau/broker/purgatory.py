@@ -1,6 +1,6 @@
 """Where requests wait for what happens to partitions: Kafka's purgatory of delayed operations.
 
-- Fetches wait in their session (`fetch_session`) for news of its partitions (long poll): as a
+- Fetches wait in their session (`broker.fetch`) for news of its partitions (long poll): as a
   `DelayedFetch`, or in a task that acquires records for a share group.
 - Produces with acks=all wait until their batches are committed.
 - Deletions of records wait until every replica has done the same.
@@ -13,12 +13,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Protocol
 
-from moldau.broker.fetch_session import FetchSession, FetchWait
-from moldau.clock import Clock
-from moldau.model import TopicPartition
+from moldau.broker.fetch import FetchSession, FetchSessions, FetchWait
+from moldau.broker.services import Services
+from moldau.broker.share_coordination import ShareCoordination
+from moldau.broker.throttling import RequestThrottle
+from moldau.clock import Clock, Timer
+from moldau.groups.coordinator import GroupCoordinator
+from moldau.model import INTERNAL_TOPICS, Offset, TopicPartition
+from moldau.net.port import Chunk
+from moldau.replication.damage_watch import DamageWatch
+from moldau.replication.isr_keeper import IsrKeeper
+from moldau.replication.partition import Partition
+from moldau.replication.partitions import Partitions
+from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.shares.share_coordinator import ShareCoordinator
+from moldau.transactions.coordinator import TransactionCoordinator
 
 _LOOKS_PER_TURN = 50
 """Fetches that look again before somebody else may use the loop: each takes some ten
@@ -178,3 +190,187 @@ class Purgatory:
                 waiters.pop(waiter, None)
                 if not waiters:
                     del kind[topic_partition]
+
+
+# A task for each would cost more than all that the fetch does: most consumers wait at the end of
+# their log, and every record wakes all who wait for it. So this is an object that hears of what
+# happens from the moment in which it is made, and looks again in the next turn of the loop,
+# together with all others whom the same record has woken. A shell, owned by the event loop.
+
+
+Look = Callable[[bool], list[Chunk] | int]
+"""The answer, or how many bytes are missing for one. Called with True when the time is over, and
+then there has to be an answer."""
+
+OnAnswer = Callable[[list[Chunk] | Exception], None]
+
+
+class DelayedFetch(FetchWait):
+    """`begin` or `await` it, once; `cancel` it when nobody waits for the answer any more."""
+
+    __slots__ = (
+        "_charge",
+        "_is_due",
+        "_is_late",
+        "_is_over",
+        "_look",
+        "_on_answer",
+        "_services",
+        "_session",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        session: FetchSession,
+        look: Look,
+        missing_bytes: int,
+        max_wait_ms: int,
+        services: Services,
+        charge: RequestThrottle | None,
+        *,
+        hears_commits: bool,
+    ) -> None:
+        """The session watches its partitions already, and a look has found too little."""
+        super().__init__(missing_bytes, hears_commits=hears_commits)
+        self._session = session
+        self._look = look
+        self._services = services
+        self._charge = charge
+        self._on_answer: OnAnswer | None = None
+        self._is_due = False  # a look is to come
+        self._is_late = False  # the time is over
+        self._is_over = False  # it was answered or given up
+        session.waits[self] = None
+        services.purgatory.fetches += 1
+        self._timer: Timer = services.clock.call_later(max_wait_ms / 1000, self._be_late)
+        if charge is not None:
+            charge.pause()
+
+    def begin(self, on_answer: OnAnswer) -> None:
+        """Have the answer told, or why there is none; not before the next turn of the loop."""
+        self._on_answer = on_answer
+        if self._is_due:
+            self._services.purgatory.look_soon(self)
+
+    def __await__(self) -> Generator[Any, Any, list[Chunk]]:
+        answer: asyncio.Future[list[Chunk]] = asyncio.get_running_loop().create_future()
+
+        def settle(found: list[Chunk] | Exception) -> None:
+            if answer.done():
+                return
+            if isinstance(found, Exception):
+                answer.set_exception(found)
+            else:
+                answer.set_result(found)
+
+        self.begin(settle)
+        try:
+            return (yield from answer)
+        finally:
+            self.cancel()
+
+    def wake(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            if self._on_answer is not None:
+                self._services.purgatory.look_soon(self)
+
+    def _be_late(self) -> None:
+        self._is_late = True
+        self.wake()
+
+    def look(self) -> None:
+        """See whether there is an answer now."""
+        on_answer = self._on_answer
+        if self._is_over or on_answer is None:
+            return
+        self._is_due = False
+        found: list[Chunk] | int | Exception
+        charge = self._charge
+        if charge is not None:
+            charge.go_on()
+        try:
+            found = self._look(self._is_late)
+        except Exception as error:  # noqa: BLE001 who waits for the answer decides what it costs
+            found = error
+        if charge is not None:
+            charge.pause()
+        if isinstance(found, int):
+            self.missing_bytes = found
+        else:
+            self.cancel()
+            on_answer(found)
+
+    def cancel(self) -> None:
+        """Wait no longer, and tell nothing."""
+        if self._is_over:
+            return
+        self._is_over = True
+        services, session = self._services, self._session
+        services.purgatory.fetches -= 1
+        del session.waits[self]
+        self._timer.cancel()
+        if not session.is_kept:
+            services.fetch_sessions.unwatch(session.partitions.values())
+
+
+class PartitionEvents:
+    """Passes on what partitions tell."""
+
+    def __init__(self, purgatory: Purgatory, fetch_sessions: FetchSessions) -> None:
+        self._purgatory = purgatory
+        self._fetch_sessions = fetch_sessions
+        self._partitions: Partitions | None = None
+        self._coordinators: tuple[
+            GroupCoordinator | TransactionCoordinator | ShareCoordinator, ...
+        ] = ()
+        self._shares: ShareCoordination | None = None
+        self._isr_keeper: IsrKeeper | None = None
+        self._damage_watch: DamageWatch | None = None
+        self._fetchers: ReplicaFetchers | None = None
+        # Straight: these are on the path of every produce.
+        self.on_append = fetch_sessions.on_append
+        self.on_replicable = fetch_sessions.on_replicable
+
+    def connect(
+        self,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        shares: ShareCoordination,
+        isr_keeper: IsrKeeper,
+        damage_watch: DamageWatch,
+        fetchers: ReplicaFetchers,
+    ) -> None:
+        """They know each other through this, and so come into being after it."""
+        self._partitions = partitions
+        self._coordinators = (groups, transactions, shares.coordinator)
+        self._shares = shares
+        self._isr_keeper = isr_keeper
+        self._damage_watch = damage_watch
+        self._fetchers = fetchers
+
+    def on_commit(self, topic_partition: TopicPartition, high_watermark: Offset) -> None:
+        self._fetch_sessions.on_commit(topic_partition)
+        self._purgatory.on_commit(topic_partition, high_watermark)
+
+    def on_change(self, topic_partition: TopicPartition) -> None:
+        self._fetch_sessions.on_change(topic_partition)
+        self._purgatory.on_change(topic_partition)
+        if self._fetchers is not None:
+            self._fetchers.look_again(topic_partition)
+        if self._shares is not None:
+            self._shares.on_partition_changed(topic_partition)
+        if topic_partition.topic in INTERNAL_TOPICS and self._partitions is not None:
+            found = self._partitions.find(*topic_partition)
+            for coordinator in self._coordinators:
+                coordinator.on_partition_changed(topic_partition, found)
+
+    def on_catch_up(self, partition: Partition) -> None:
+        if self._isr_keeper is not None:
+            self._isr_keeper.on_catch_up(partition)
+
+    def on_suspicion(self, partition: Partition, offset: Offset) -> None:
+        if self._damage_watch is not None:
+            self._damage_watch.on_suspicion(partition, offset)

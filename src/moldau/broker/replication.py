@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from moldau.broker.duties import Duties
+from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.ports import Ports
 from moldau.cluster import layout
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -18,13 +18,11 @@ from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partitions import Partitions
+from moldau.replication.replica_fetcher import ReplicaFetcher
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor
-
-if TYPE_CHECKING:
-    from moldau.replication.replica_fetcher import ReplicaFetcher
 
 
 class Replication(NamedTuple):
@@ -40,7 +38,7 @@ def connect_replication(
     ports: Ports,
     *,
     supervisor: TaskSupervisor,
-    duties: Duties,
+    duties: BackgroundTasks,
     options: Callable[[], BrokerOptions],
     broker_id: BrokerId,
     coordination: Coordination,
@@ -59,7 +57,6 @@ def connect_replication(
 
     def make_fetcher(leader_id: BrokerId) -> ReplicaFetcher:
         from moldau.replication.leader_link import PeerLink  # a broker alone copies nothing
-        from moldau.replication.replica_fetcher import ReplicaFetcher
 
         peer = Peer(
             ports.network,

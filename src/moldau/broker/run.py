@@ -17,10 +17,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from moldau.broker.exposure import refuse_insecure, warn_of_open_keys
-from moldau.broker.ports import Ports
+from moldau.broker.broker_places import refuse_several_brokers
+from moldau.broker.listeners import refuse_insecure, warn_of_open_keys
+from moldau.broker.ports import Ports, zookeeper_coordination
 from moldau.broker.server import BrokerServer
-from moldau.broker.stored_replicas import refuse_several_brokers
 from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
@@ -67,8 +67,6 @@ def real_ports(
 
     def open_coordination(folder: Path) -> AbstractAsyncContextManager[Coordination]:
         if chosen.zookeeper_connect is not None:
-            from moldau.broker.zookeeper_coordination import zookeeper_coordination
-
             return zookeeper_coordination(chosen.zookeeper_connect, chosen, clock, workers)
         if chosen.coordination_socket is not None:
             timeout = chosen.zookeeper_session_timeout_ms / 1000

@@ -18,30 +18,28 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from moldau.broker.access_control import connect_access_control
-from moldau.broker.adoption import warn_of_unconfirmed
-from moldau.broker.broker_identity import BrokerIdentity, establish_identity
-from moldau.broker.broker_listeners import BrokerListeners
-from moldau.broker.broker_security import BrokerSecurity
+from moldau.broker.api import DispatchTable
+from moldau.broker.authorization import connect_access_control
+from moldau.broker.auto_topic_creation import InternalTopics
+from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.coordinators import Coordinators, connect_coordinators
-from moldau.broker.dispatch_table import DispatchTable
-from moldau.broker.duties import Duties
-from moldau.broker.dynamic_settings import DynamicSettings
-from moldau.broker.encoded_topics import EncodedTopics
-from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.internal_topics import InternalTopics
-from moldau.broker.membership import ClusterMembership
+from moldau.broker.dynamic_config import DynamicBrokerConfig, StoredPasswords
+from moldau.broker.fetch import FetchSessions
+from moldau.broker.identity import BrokerIdentity, establish_identity, warn_of_unconfirmed
+from moldau.broker.lifecycle import BrokerLifecycle
+from moldau.broker.listeners import BrokerListeners
 from moldau.broker.monitoring.composition import Monitoring
-from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
-from moldau.broker.purgatory import Purgatory
-from moldau.broker.quotas import connect_quotas
+from moldau.broker.purgatory import PartitionEvents, Purgatory
 from moldau.broker.replication import Replication, connect_replication
+from moldau.broker.security import BrokerSecurity
 from moldau.broker.services import Services
-from moldau.broker.stored_secrets import StoredSecrets
+from moldau.broker.throttling import connect_quotas
+from moldau.broker.topic_metadata import EncodedTopics
+from moldau.cluster.delegation_tokens import DelegationTokens
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.cluster.rules.metadata_image import (
@@ -60,9 +58,6 @@ from moldau.replication.partitions import Partitions
 from moldau.storage.directory_reports import find_failure_of_all
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
-
-if TYPE_CHECKING:
-    from moldau.cluster.delegation_tokens import DelegationTokens
 
 _log = logging.getLogger("moldau.broker")
 
@@ -88,20 +83,20 @@ class BrokerServer:
     def __init__(self, static: Mapping[str, str], ports: Ports) -> None:
         self._ports = ports
         self._current = CurrentBrokerOptions(static)
-        self._secrets = StoredSecrets(self._current.options, ports.workers)
+        self._secrets = StoredPasswords(self._current.options, ports.workers)
         self._closing = AsyncExitStack()
         self.monitoring = Monitoring(ports, self._options)
         self._security = BrokerSecurity(ports, self._current, self.monitoring.figures)
         self._table = DispatchTable(self.monitoring.figures.requests)
         self._supervisor = TaskSupervisor(_report_failure)
-        self._dynamic = DynamicSettings(
+        self._dynamic = DynamicBrokerConfig(
             self._current, self._secrets, self._supervisor, self._on_settings
         )
-        self._duties = Duties(self._supervisor, ports.clock, self._give_up)
+        self._duties = BackgroundTasks(self._supervisor, ports.clock, self._give_up)
         self._failed = asyncio.Event()
         self.failure: str | None = None  # why it cannot go on
         self._services: Services | None = None
-        self._membership: ClusterMembership | None = None
+        self._membership: BrokerLifecycle | None = None
         self.listeners: tuple[Listener, ...] = ()  # with their real ports, once started
 
     @property
@@ -329,12 +324,12 @@ class BrokerServer:
 
     async def _join(
         self, coordination: Coordination, parts: _Parts, is_stopping: Callable[[], bool]
-    ) -> ClusterMembership:
+    ) -> BrokerLifecycle:
         """Read the metadata, come into the cluster, and give every log its part."""
         ports, publisher = self._ports, parts.publisher
         publisher.subscribe(self._on_image)
         await publisher.start()
-        membership = self._membership = ClusterMembership(
+        membership = self._membership = BrokerLifecycle(
             self._describe(),
             coordination=coordination,
             clock=ports.clock,
@@ -352,7 +347,7 @@ class BrokerServer:
         warn_of_unconfirmed(publisher.image)
         return membership
 
-    def _run(self, parts: _Parts, membership: ClusterMembership) -> None:
+    def _run(self, parts: _Parts, membership: BrokerLifecycle) -> None:
         """Begin what goes on as long as the broker lives."""
         log_store, partitions, duties = parts.log_store, parts.partitions, self._duties
         duties.require("applying of metadata", partitions.run())
@@ -458,8 +453,6 @@ class BrokerServer:
 def _open_tokens(
     coordination: Coordination, ports: Ports, options: Callable[[], BrokerOptions]
 ) -> DelegationTokens:
-    from moldau.cluster.delegation_tokens import DelegationTokens
-
     return DelegationTokens(coordination, ports.clock, options, partial(random_uuid, ports.random))
 
 

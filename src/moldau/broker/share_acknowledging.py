@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.authorization import require_group, require_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import (
     InvalidRequestError,
     KafkaError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from moldau.broker.log_end_questions import NO_REPLICA, LogEndQuestions
+from moldau.broker.control_plane import NO_REPLICA, LogEndRequests
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import BrokerId, TopicPartition
 from moldau.net.peer import Peer
@@ -25,7 +25,7 @@ class ShareLag:
         self._broker_id = broker_id
         self._image = image
         self._partitions = partitions
-        self._questions = LogEndQuestions(connect, f"broker-{broker_id}", replica_id=NO_REPLICA)
+        self._questions = LogEndRequests(connect, f"broker-{broker_id}", replica_id=NO_REPLICA)
 
     async def find_ends(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """High watermarks; those that are not told in time are left out."""

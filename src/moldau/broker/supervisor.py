@@ -25,8 +25,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from moldau.broker.broker_places import PID_FILE, BrokerPlace, refuse_left_out, restart_delay
-from moldau.broker.stored_replicas import find_replicas
+from moldau.broker.broker_places import (
+    PID_FILE,
+    BrokerPlace,
+    find_replicas,
+    refuse_left_out,
+    restart_delay,
+)
 from moldau.clock import Clock
 from moldau.cluster.layout import CLUSTER_ID
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore

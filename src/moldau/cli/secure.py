@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from moldau.broker.zookeeper_coordination import zookeeper_settings
+from moldau.broker.ports import zookeeper_settings
 from moldau.cli.output import warn
 from moldau.cli.start_run import gather_settings
 from moldau.clock import SystemClock

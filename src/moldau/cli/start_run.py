@@ -145,7 +145,7 @@ def gather_settings(
 
 def _warn_of_open_secrets(config: Path, settings: Static) -> None:
     """Passwords in a file that everybody on this machine can read."""
-    from moldau.broker.exposure import is_readable_by_all
+    from moldau.broker.listeners import is_readable_by_all
 
     if not is_readable_by_all(config):
         return

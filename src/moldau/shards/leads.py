@@ -34,7 +34,7 @@ S = TypeVar("S", bound=StateShard[Any, Any, Any])
 
 
 class ShardDuties(Protocol):
-    """Runs what must not fail unseen (`broker.duties`)."""
+    """Runs what must not fail unseen (`broker.background_tasks`)."""
 
     def keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> object:
         """Begin it, and again when it fails."""

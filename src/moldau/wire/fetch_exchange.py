@@ -280,7 +280,7 @@ def _parse_partition_tags(
 #
 # A session is asked for with epoch 0 and goes on with 1, 2, …; the broker may decline, and then
 # every request names everything. When an answer is lost or the broker has forgotten the session,
-# the next request starts over. `moldau.broker.fetch_sessions` is the other side.
+# the next request starts over. `moldau.broker.fetch` is the other side.
 
 
 NO_SESSION: Final = 0

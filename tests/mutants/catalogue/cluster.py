@@ -11,9 +11,9 @@ _DEPARTURE = "moldau.cluster.rules.departure"
 _REASSIGNMENT = "moldau.cluster.rules.reassignment"
 _CONTROLLERSHIP = "moldau.cluster.controllership"
 _WRITER = "moldau.cluster.state_writer"
-_MEMBERSHIP = "moldau.broker.membership"
-_MISSING = "moldau.broker.missing_directories"
-_ENCODED = "moldau.broker.encoded_topics"
+_MEMBERSHIP = "moldau.broker.lifecycle"
+_MISSING = "moldau.broker.missing_log_dirs"
+_ENCODED = "moldau.broker.topic_metadata"
 _ADMIN = "moldau.cluster.cluster_admin"
 _AWAY = "unit/broker/test_away_brokers.py"
 _RULES = "unit/cluster/rules"
@@ -205,7 +205,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "ClusterMembership._come_back",
+                "BrokerLifecycle._come_back",
                 "note.boot_id == self._boot_id",
                 "note.boot_id",
             ),
@@ -227,7 +227,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "ClusterMembership.join",
+                "BrokerLifecycle.join",
                 "await self._come_back(notes)\n"
                 "await self._missing.note(self._publisher.image)\n"
                 "await self._register()",
@@ -246,14 +246,14 @@ MUTANTS = (
         edits=(
             Edit(
                 _MISSING,
-                "MissingDirectories.refuse_only_copies",
+                "MissingLogDirs.refuse_only_copies",
                 "not missing",
                 "missing is not None",
             ),
         ),
         seeds=Seeds(kinds=("UNMOUNT", "CRASH", "ISOLATE"), by=("DEL-3",)),
         tests=(
-            "unit/broker/test_missing_directories.py::"
+            "unit/broker/test_missing_log_dirs.py::"
             "test_an_empty_folder_is_not_served_in_the_place_of_the_only_replica",
         ),
     ),
@@ -261,7 +261,7 @@ MUTANTS = (
         name="a-broker-alone-begins-a-second-store",
         rule="DEL-3",
         breaks="a broker alone does not miss the directory that has its store",
-        edits=(Edit("moldau.broker.store_directory", "_check_notes", "is_known", "False"),),
+        edits=(Edit("moldau.broker.missing_log_dirs", "_check_notes", "is_known", "False"),),
         tests=(
             "unit/broker/test_store_directory.py::"
             "test_a_new_store_is_not_begun_while_the_directory_that_has_it_is_left_out",
@@ -274,12 +274,12 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "ClusterMembership._plan_return",
+                "BrokerLifecycle._plan_return",
                 "self._missing.refuse_only_copies(image)",
             ),
         ),
         tests=(
-            "unit/broker/test_missing_directories.py::"
+            "unit/broker/test_missing_log_dirs.py::"
             "test_of_two_brokers_without_their_disks_the_last_one_does_not_start",
         ),
     ),
@@ -324,7 +324,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "ClusterMembership._come_back",
+                "BrokerLifecycle._come_back",
                 "written = await self._write_until_done(self._plan_return)\n"
                 "await self._worth.retire_incomplete(self._publisher.image.topics.values(), "
                 "written)",
@@ -346,15 +346,15 @@ MUTANTS = (
         breaks="what was noted on a disk before it was missing is believed when it is back",
         edits=(
             Edit(
-                "moldau.broker.log_worth",
-                "LogWorth._was_spared",
+                "moldau.broker.unclean_shutdown",
+                "ReplicaLosses._was_spared",
                 "self._missing.was_in_use(folder) and (folder in self.spared or log.was_closed)",
                 "folder in self.spared or log.was_closed",
             ),
         ),
         seeds=Seeds(kinds=("UNMOUNT", "CRASH"), by=("REP-6",)),
         tests=(
-            "unit/broker/test_missing_directories.py::"
+            "unit/broker/test_missing_log_dirs.py::"
             "test_a_disk_that_is_back_after_others_took_its_place_is_not_in_sync",
         ),
     ),
@@ -365,7 +365,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "ClusterMembership._come_back",
+                "BrokerLifecycle._come_back",
                 "await self._worth.note_untold(self._publisher.image)",
             ),
         ),
@@ -497,7 +497,7 @@ MUTANTS = (
             ),
         ),
         tests=(
-            "unit/broker/test_encoded_topics.py"
+            "unit/broker/test_topic_metadata.py"
             "::test_a_broker_that_comes_or_goes_changes_what_is_said_of_every_topic",
         ),
     ),
@@ -515,7 +515,7 @@ MUTANTS = (
             ),
         ),
         tests=(
-            "unit/broker/test_encoded_topics.py::test_a_change_costs_the_topics_that_it_is_about",
+            "unit/broker/test_topic_metadata.py::test_a_change_costs_the_topics_that_it_is_about",
         ),
     ),
     Mutant(
@@ -525,7 +525,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "ClusterMembership._look_for_registration",
+                "BrokerLifecycle._look_for_registration",
                 "own is None or own.epoch != self.broker_epoch",
                 "own is None and self.broker_epoch < 0",
             ),
@@ -538,13 +538,13 @@ MUTANTS = (
         breaks="the note in a copied folder ends the registration of a broker at work",
         edits=(
             Edit(
-                "moldau.broker.presence_note",
-                "PresenceNote.is_of_the_dead",
+                "moldau.broker.unclean_shutdown",
+                "SessionNote.is_of_the_dead",
                 "self.is_of_this_folder",
             ),
         ),
         tests=(
-            "unit/broker/test_membership.py"
+            "unit/broker/test_lifecycle.py"
             "::test_a_copy_of_the_folder_of_a_broker_at_work_takes_nothing_from_it",
         ),
     ),

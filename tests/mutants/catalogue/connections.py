@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_OWED = "moldau.broker.owed_answers"
+_OWED = "moldau.broker.api"
 _DISPATCH = "moldau.broker.dispatch"
 _MEMORY = "moldau.testing.memory_connection"
 _SOCKET = "moldau.net.connection"
@@ -22,13 +22,13 @@ MUTANTS = (
         edits=(
             Edit(
                 _OWED,
-                "OwedAnswers.answer",
+                "ResponseQueue.answer",
                 "place.chunks = chunks",
                 "place.chunks = chunks\nself._owed.remove(place)\nreturn [chunks]",
             ),
         ),
         tests=(
-            "unit/broker/test_owed_answers.py"
+            "unit/broker/test_response_order.py"
             "::test_answers_leave_in_order_and_as_soon_as_those_before_them",
         ),
     ),

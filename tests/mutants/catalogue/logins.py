@@ -54,7 +54,7 @@ MUTANTS = (
         breaks="sasl.server.max.receive.size does not hold before a login",
         edits=(
             Edit(
-                "moldau.broker.sasl_session",
+                "moldau.broker.authentication",
                 "SaslSession.__init__",
                 "connection.limit_requests(options().sasl_server_max_receive_size)",
             ),

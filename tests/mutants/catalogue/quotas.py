@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_CHARGE = "moldau.broker.request_charge"
+_CHARGE = "moldau.broker.throttling"
 _IN_MEMORY = "unit/broker/test_quotas_in_memory.py"
 
 MUTANTS = (
@@ -15,7 +15,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _CHARGE,
-                "RequestCharge.allowed_fetch_bytes",
+                "RequestThrottle.allowed_fetch_bytes",
                 "self._quotas.fetch_burst(applied)",
                 "applied.limit / 4",
             ),
@@ -36,7 +36,7 @@ MUTANTS = (
         name="brokers-have-quotas",
         rule="QUO-3",
         breaks="a default quota holds up the copying of replicas",
-        edits=(Edit(_CHARGE, "open_charge", "client_id.startswith(_BROKER_PREFIX)", "False"),),
+        edits=(Edit(_CHARGE, "make_throttle", "client_id.startswith(_BROKER_PREFIX)", "False"),),
         tests=(f"{_IN_MEMORY}::test_brokers_copy_without_a_quota",),
     ),
     Mutant(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_SESSION = "moldau.broker.fetch_session"
-_SESSIONS = "moldau.broker.fetch_sessions"
+_SESSION = "moldau.broker.fetch"
+_SESSIONS = "moldau.broker.fetch"
 _NEWS = "unit/broker/test_session_news.py"
 _ENDS = f"{_NEWS}::test_what_ends_a_rest"
 

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from moldau.broker.broker_security import BrokerSecurity
 from moldau.broker.ports import Ports
+from moldau.broker.security import BrokerSecurity
 from moldau.config.current import CurrentBrokerOptions
 from moldau.errors import ConfigurationError
 from moldau.metrics.figures import BrokerFigures

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.certificate_watch import CertificateWatch, KeyStore
+from moldau.broker.security import CertificateWatch, KeyStore
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.option import Layers
 from moldau.metrics.figures import BrokerFigures

@@ -5,8 +5,7 @@ from sys import getsizeof
 
 import pytest
 
-from moldau.broker.fetch_session import FetchSession, FetchWait, Terms
-from moldau.broker.fetch_sessions import STALE_AFTER_MS, FetchSessions
+from moldau.broker.fetch import STALE_AFTER_MS, FetchSession, FetchSessions, FetchWait, Terms
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
 from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition

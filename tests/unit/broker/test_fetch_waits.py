@@ -4,11 +4,10 @@ import asyncio
 from types import SimpleNamespace
 from uuid import UUID
 
-from moldau.broker.delayed_fetch import DelayedFetch
-from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.fetch import FetchSessions
 from moldau.broker.handlers import fetch
-from moldau.broker.purgatory import Purgatory
-from moldau.broker.request_context import RequestContext
+from moldau.broker.purgatory import DelayedFetch, Purgatory
+from moldau.broker.services import RequestContext
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import TopicPartition
 from moldau.replication.partition_reads import PartitionRead

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from moldau.broker.loggers import change_levels
+from moldau.broker.config_resources import change_levels
 from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError
 from moldau.security.audit import AUDIT_LOGGER

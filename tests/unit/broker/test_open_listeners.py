@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.exposure import refuse_insecure, warn_of_open_keys
+from moldau.broker.listeners import refuse_insecure, warn_of_open_keys
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError
 

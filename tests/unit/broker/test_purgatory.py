@@ -5,8 +5,7 @@ from itertools import count
 
 import pytest
 
-from moldau.broker.fetch_session import Terms
-from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.fetch import FetchSessions, Terms
 from moldau.broker.purgatory import Purgatory
 from moldau.model import TopicPartition
 from moldau.testing import ManualClock

@@ -13,7 +13,7 @@ from kio.index import load_request_schema
 
 from broker.cluster_stage import Cluster, Machine, play
 from broker.handlers.handler_bench import CONNECTION
-from moldau.broker.request_charge import open_charge
+from moldau.broker.throttling import make_throttle
 from moldau.errors import ErrorCode
 from moldau.net.port import Channel
 from moldau.quotas import QuotaKind
@@ -429,7 +429,7 @@ def test_the_name_of_a_broker_frees_from_quotas_on_the_listener_of_brokers_alone
         header = RequestHeader(METADATA.key, 9, 1, "broker-1-fetcher")
         for listener, is_charged in ((CONNECTION.listener_name, False), ("OUTSIDE", True)):
             client: Any = SimpleNamespace(**{**vars(CONNECTION), "listener_name": listener})
-            charge = open_charge(header, 100, client, machine.services)
+            charge = make_throttle(header, 100, client, machine.services)
             assert (charge is not None) is is_charged, listener
 
     play(story)

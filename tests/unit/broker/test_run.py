@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.membership import ClusterMembership
+from moldau.broker.lifecycle import BrokerLifecycle
+from moldau.broker.ports import zookeeper_coordination
 from moldau.broker.run import real_ports, run_broker
 from moldau.broker.server import BrokerServer
-from moldau.broker.zookeeper_coordination import zookeeper_coordination
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination import database
@@ -126,7 +126,7 @@ def test_a_broker_that_loses_its_store_as_it_registers_stops_when_told(
     async def renew(_: EmbeddedSession) -> None:
         raise StoreLostError("nobody answers")
 
-    monkeypatch.setattr(ClusterMembership, "_come_back", register)
+    monkeypatch.setattr(BrokerLifecycle, "_come_back", register)
     monkeypatch.setattr(EmbeddedSession, "renew", renew)
     static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
     asyncio.run(asyncio.wait_for(run_broker(static, never_ready), 30))
@@ -222,10 +222,10 @@ class _Life:
             self.stop_when_ready()
 
     def cannot_hand_over(self) -> None:
-        async def fail(membership: ClusterMembership) -> None:
+        async def fail(membership: BrokerLifecycle) -> None:
             raise LookupError("a defect")
 
-        self.monkeypatch.setattr(ClusterMembership, "hand_over", fail)
+        self.monkeypatch.setattr(BrokerLifecycle, "hand_over", fail)
         with pytest.raises(LookupError):
             self.stop_when_ready()
 

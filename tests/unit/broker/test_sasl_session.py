@@ -11,10 +11,8 @@ from uuid import uuid4
 
 import pytest
 
+from moldau.broker.authentication import RefusedClients, SaslGate, SaslSession
 from moldau.broker.dispatch import RequestPump
-from moldau.broker.refused_clients import RefusedClients
-from moldau.broker.sasl_gate import SaslGate
-from moldau.broker.sasl_session import SaslSession
 from moldau.cluster.delegation_tokens import DelegationTokens
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import ListenerOptions

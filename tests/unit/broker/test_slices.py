@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 from broker.cluster_stage import Cluster, play
+from moldau.broker.api import Slices, answered_class, encode_array, encode_element
 from moldau.broker.handlers.list_groups import API
-from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
 from moldau.errors import ErrorCode
 
 DESCRIBE_CONFIGS, TOPIC = 32, 2

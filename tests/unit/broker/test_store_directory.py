@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from moldau.broker.store_directory import check_store_directory, note_store_directory
+from moldau.broker.missing_log_dirs import check_store_directory, note_store_directory
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions

@@ -7,8 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.fetch_session import Terms
-from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.fetch import FetchSessions, Terms
 from moldau.wire.fetch_exchange import FetchSessionHandler, SessionRequest, TopicKey, Wanted
 from moldau.wire.fetch_frame import FetchPartition
 

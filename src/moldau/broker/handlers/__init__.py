@@ -1,6 +1,6 @@
 """One file for each API of `wire.apis.SERVED`, under its name.
 
-A handler is imported with the first request for it (`broker.dispatch_table`): a broker starts
+A handler is imported with the first request for it (`broker.api`): a broker starts
 without those that nobody asks for, and without the rooms that only they need. `LOADED_AT_START` are
 those of every client.
 """

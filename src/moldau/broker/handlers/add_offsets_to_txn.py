@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import require_group, require_transactional_id
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition
+from moldau.transactions.rules.transaction_events import AddPartitions
+from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.wire.apis import ADD_OFFSETS_TO_TXN
 
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ async def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> di
 
 
 async def _add(request: AddOffsetsToTxnRequest, context: RequestContext) -> ErrorCode:
-    from moldau.transactions.rules.transaction_events import AddPartitions
-    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
-
     if not request.transactional_id:
         return ErrorCode.invalid_request
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_cluster, may_topic, may_transactional_id
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import Services
+from moldau.broker.services import RequestContext, Services
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.shards.state_shard import wait_for_answer
+from moldau.transactions.rules.transaction_events import AddPartitions
+from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 
 if TYPE_CHECKING:
@@ -110,8 +111,6 @@ async def add(request: AddPartitionsToTxnRequest, services: Services) -> dict[st
 async def _add_or_verify(
     transaction: AddPartitionsToTxnTransaction, version: int, services: Services
 ) -> Errors:
-    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
-
     partitions = _partitions_of(transaction.topics)
     transactional_id = transaction.transactional_id
     producer = IdAndEpoch(transaction.producer_id, transaction.producer_epoch)
@@ -132,9 +131,6 @@ async def _add_one(
     version: int,
     services: Services,
 ) -> Errors:
-    from moldau.transactions.rules.transaction_events import AddPartitions
-    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
-
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.invalid_request)
     unknown = {one for one in partitions if not _is_known(one, services)}

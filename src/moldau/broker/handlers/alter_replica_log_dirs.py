@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import Services
+from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError, ReplicaNotAvailableError, StorageError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ALTER_REPLICA_LOG_DIRS

@@ -23,8 +23,8 @@ from functools import cache
 from typing import Final
 
 from moldau.broker.api import serves
-from moldau.broker.features import SUPPORTED_FEATURES
-from moldau.broker.request_context import RequestContext
+from moldau.broker.control_plane import SUPPORTED_FEATURES
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.net.port import Chunk
 from moldau.wire.apis import (

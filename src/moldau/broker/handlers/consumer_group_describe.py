@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.group_descriptions import describe_groups, shape_partitions
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.answers import DescribedConsumer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authentication import NO_TIME, as_milliseconds, as_time, require_known_client
 from moldau.broker.authorization import audit_change, require_user
-from moldau.broker.request_context import RequestContext
-from moldau.broker.token_requests import NO_TIME, as_milliseconds, as_time, require_known_client
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, InvalidPrincipalTypeError, KafkaError
 from moldau.model import USER, AclOperation, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_topic
-from moldau.broker.request_charge import RequestCharge
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import late_topics
+from moldau.broker.services import RequestContext, late_topics
+from moldau.broker.throttling import RequestThrottle
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import CREATE_PARTITIONS
@@ -84,7 +83,7 @@ def _answer(name: str, error: KafkaError | None) -> dict[str, object]:
 async def _charge(
     topic: CreatePartitionsTopic,
     assignments: Sequence[Sequence[int]] | None,
-    charge: RequestCharge,
+    charge: RequestThrottle,
     context: RequestContext,
 ) -> None:
     """Every new partition is a change; one that would not be made costs nothing."""

@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic, refusal
-from moldau.broker.request_charge import RequestCharge
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import late_topics
+from moldau.broker.services import RequestContext, late_topics
+from moldau.broker.throttling import RequestThrottle
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.describe import describe_topic
@@ -127,7 +126,7 @@ def _authorize_branch(source: str, context: RequestContext) -> None:
         raise TopicAuthorizationError(message)
 
 
-async def _charge(spec: TopicSpec, charge: RequestCharge, context: RequestContext) -> None:
+async def _charge(spec: TopicSpec, charge: RequestThrottle, context: RequestContext) -> None:
     """Every partition is a change; one that would not be made costs nothing."""
     planned = await context.services.admin.create_topic(spec, validate_only=True)
     is_strict = context.version >= _FIRST_REFUSED

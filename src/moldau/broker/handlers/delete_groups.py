@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_group
 from moldau.broker.group_requests import respond
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import DeleteGroup

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError, PolicyViolationError
 from moldau.model import AclOperation
 from moldau.replication.partition import Partition

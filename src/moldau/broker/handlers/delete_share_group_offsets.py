@@ -12,7 +12,7 @@ from uuid import UUID
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_topic, require_group
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DELETE_SHARE_GROUP_OFFSETS

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_see, require_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import (
     ErrorCode,
     InvalidRequestError,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import Slices, answered_class, encode_array, serves
 from moldau.broker.config_resources import (
     AnyResource,
     ClientMetricsResource,
@@ -20,12 +20,10 @@ from moldau.broker.config_resources import (
     LoggerResource,
     TopicResource,
     authorize_resource,
+    list_levels,
     require_resource,
 )
-from moldau.broker.loggers import list_levels
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import Services
-from moldau.broker.slices import Slices, answered_class, encode_array
+from moldau.broker.services import RequestContext, Services
 from moldau.config.describe import (
     DescribedOption,
     describe_broker,

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
-from moldau.broker.authorization import may_group
-from moldau.broker.authorized_operations import NOT_ASKED, group_operations
+from moldau.broker.api import Slices, answered_class, encode_element, serves
+from moldau.broker.authorization import NOT_ASKED, group_operations, may_group
 from moldau.broker.group_requests import respond
-from moldau.broker.request_context import RequestContext
-from moldau.broker.slices import Slices, answered_class, encode_element
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedGroup, DescribedMember
 from moldau.groups.rules.group_states import ClassicGroupState

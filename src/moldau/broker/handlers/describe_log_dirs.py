@@ -12,10 +12,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.api import serves
+from moldau.broker.api import Slices, answered_class, encode_array, encode_element, serves
 from moldau.broker.authorization import may_cluster
-from moldau.broker.request_context import RequestContext
-from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation, TopicPartition
 from moldau.storage.directory_reports import DirectoryReport

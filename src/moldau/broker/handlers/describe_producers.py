@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import require_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_PRODUCERS

@@ -14,8 +14,7 @@ from uuid import UUID
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, may_topic, require_group
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import Services
+from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.share_group_records import StateTopics
 from moldau.model import AclOperation, AclResourceType, TopicPartition

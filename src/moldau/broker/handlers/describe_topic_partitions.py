@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
-from moldau.broker.authorization import may_topic, visible_topics
-from moldau.broker.authorized_operations import topic_operations
-from moldau.broker.request_context import RequestContext
-from moldau.broker.slices import Slices, answered_class, encode_array
+from moldau.broker.api import Slices, answered_class, encode_array, serves
+from moldau.broker.authorization import may_topic, topic_operations, visible_topics
+from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.errors import ErrorCode

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, may_transactional_id
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType
 from moldau.shards.state_shard import wait_for_answer

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authentication import number_of
 from moldau.broker.authorization import require_cluster
-from moldau.broker.request_context import RequestContext
-from moldau.broker.scram_mechanisms import number_of
+from moldau.broker.services import RequestContext
 from moldau.cluster.user_credentials import UserCredentials
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import AclOperation, TopicPartition

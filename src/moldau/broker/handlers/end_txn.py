@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import require_transactional_id
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
+from moldau.transactions.rules.transaction_events import EndTransaction, TransactionAnswer
+from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.wire.apis import END_TXN
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ _FIRST_OF_VERSION_2 = 5
 
 
 async def handle(request: EndTxnRequest, context: RequestContext) -> dict[str, object]:
-    from moldau.transactions.rules.transaction_events import EndTransaction, TransactionAnswer
-    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
-
     event = EndTransaction(
         transactional_id=request.transactional_id,
         producer=IdAndEpoch(request.producer_id, request.producer_epoch),

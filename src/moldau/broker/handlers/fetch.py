@@ -9,7 +9,7 @@ A consumer reads what is committed, from the leader or (KIP-392) from a follower
 a replica there. A follower reads up to the end of the log; its offset tells the leader how far it
 has come (ISR-2), and it hears at once when the high watermark moves.
 
-A session's round looks at the partitions with news and at no others (`broker.fetch_session`). A
+A session's round looks at the partitions with news and at no others (`broker.fetch`). A
 request without a session is a plain read; only one that has to wait is given a session, for as long
 as it waits.
 
@@ -34,24 +34,22 @@ from typing import NamedTuple, cast
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_cluster
-from moldau.broker.current_leaders import CurrentLeaders
-from moldau.broker.delayed_fetch import DelayedFetch
-from moldau.broker.fetch_reading import (
+from moldau.broker.fetch import (
     FIRST_WITH_RACK,
-    FoundPartition,
-    find_name,
-    read_partitions,
-)
-from moldau.broker.fetch_session import (
     AskedOnce,
     FetchSession,
+    FoundPartition,
     PartitionKey,
     SessionPartition,
     Terms,
     TopicReference,
+    find_name,
+    read_partitions,
 )
-from moldau.broker.request_charge import RequestCharge
-from moldau.broker.request_context import RequestContext
+from moldau.broker.purgatory import DelayedFetch
+from moldau.broker.services import RequestContext
+from moldau.broker.throttling import RequestThrottle
+from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.errors import (
     ErrorCode,
     FetchSessionNotFoundError,
@@ -121,7 +119,7 @@ def handle_frame(
     return _wait(session, plan.is_incremental, request, context, request.min_bytes - size_bytes)
 
 
-def _within_quota(request: FetchRequest, charge: RequestCharge) -> FetchRequest:
+def _within_quota(request: FetchRequest, charge: RequestThrottle) -> FetchRequest:
     allowed_bytes = charge.allowed_fetch_bytes()
     return request._replace(
         min_bytes=min(request.min_bytes, allowed_bytes),

@@ -23,7 +23,7 @@ from moldau.broker.authorization import (
     require_group,
     require_transactional_id,
 )
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, parse_uuid

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
 from moldau.broker.monitoring.client_telemetry import NO_ID, TelemetryClient
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.records.compression import Codec
 from moldau.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.config_resources import alter_resource
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import INCREMENTAL_ALTER_CONFIGS

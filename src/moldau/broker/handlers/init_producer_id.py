@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_transactional_id, may_write_somewhere
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, AclOperation
+from moldau.transactions.rules.transaction_events import InitProducer, TransactionAnswer
+from moldau.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
 from moldau.wire.apis import INIT_PRODUCER_ID
 from moldau.wire.shape import millis
 
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v6 import InitProducerIdRequest
-
-    from moldau.transactions.rules.transaction_events import TransactionAnswer
 
 API = serves(INIT_PRODUCER_ID, droppable=("ongoing_txn_producer_id", "ongoing_txn_producer_epoch"))
 
@@ -84,9 +84,6 @@ def _find_fault(request: InitProducerIdRequest, context: RequestContext) -> Erro
 async def _ask_coordinator(
     request: InitProducerIdRequest, context: RequestContext
 ) -> TransactionAnswer:
-    from moldau.transactions.rules.transaction_events import InitProducer
-    from moldau.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
-
     two_phases = getattr(request, "enable2_pc", False)
     former_id = getattr(request, "producer_id", NO_PRODUCER_ID)
     expected = None

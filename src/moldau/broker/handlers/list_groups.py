@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import Slices, answered_class, encode_array, serves
 from moldau.broker.authorization import may_see
-from moldau.broker.request_context import RequestContext
-from moldau.broker.slices import Slices, answered_class, encode_array
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import ListedGroup
 from moldau.model import CLUSTER_NAME, AclResourceType

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, require_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
 from moldau.model import CLUSTER_NAME, LATEST_TIMESTAMP, AclOperation, AclResourceType
 from moldau.replication.offset_lookup import FoundOffset

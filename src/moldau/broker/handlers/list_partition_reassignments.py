@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import require_cluster
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition

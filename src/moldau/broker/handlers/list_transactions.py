@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclResourceType
 from moldau.shards.regular_expressions import compile_regular_expression
+from moldau.transactions.rules.transaction_states import TransactionState
 from moldau.wire.apis import LIST_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _NO_DURATION = -1
 
 
 async def handle(request: ListTransactionsRequest, context: RequestContext) -> dict[str, object]:
-    from moldau.transactions.rules.transaction_states import TransactionState
-
     known = {one.label for one in TransactionState}
     unknown = [one for one in request.state_filters if one not in known]
     try:

@@ -8,7 +8,7 @@ cluster id; v3 throttle time; v4 says whether topics may be made; v5 offline rep
 epoch; v8 authorized operations; v9 flexible; v10 topic ids; v12 asks by topic id; v13 a top-level
 error.
 
-What is said about a topic is the same for every client and encoded once (`broker.encoded_topics`).
+What is said about a topic is the same for every client and encoded once (`broker.topic_metadata`).
 Correlation ids differ, and the addresses of brokers, which are those of the listener asked.
 
 With an authorizer a client sees the topics that it may DESCRIBE. Others that it names are
@@ -30,13 +30,17 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import serves
-from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic
-from moldau.broker.authorized_operations import cluster_operations, topic_operations
-from moldau.broker.encoded_topics import Wording
-from moldau.broker.request_context import RequestContext
-from moldau.broker.slices import answered_class, encode_element
-from moldau.broker.topic_metadata import bare_topic_values, reachable_endpoints
+from moldau.broker.api import answered_class, encode_element, serves
+from moldau.broker.authorization import (
+    audit_change,
+    cluster_operations,
+    may_create_topic,
+    may_see,
+    may_topic,
+    topic_operations,
+)
+from moldau.broker.services import RequestContext
+from moldau.broker.topic_metadata import Wording, bare_topic_values, reachable_endpoints
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import ErrorCode, InvalidTopicError, KafkaError, TopicExistsError

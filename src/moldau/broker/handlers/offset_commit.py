@@ -16,7 +16,7 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.offset_rows import OffsetRows
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets

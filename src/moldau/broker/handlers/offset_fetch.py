@@ -18,7 +18,7 @@ from uuid import UUID
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_group, may_see, may_topic
 from moldau.broker.group_requests import respond
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.offset_views import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, require_topic
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH

@@ -7,7 +7,7 @@ v3 record batch format 2, transactional id; v5 log start offset; v7 zstd; v8 err
 records; v9 flexible; v10 tells the new leader; v12 transactions of KIP-890; v13 topic ids.
 
 With acks=all the answer leaves when every in-sync replica has the batches, or the time-out is over;
-what the client sends next to be produced is appended meanwhile (`broker.owed_answers`).
+what the client sends next to be produced is appended meanwhile (`broker.api`).
 A partition that is led elsewhere is answered with its leader, from v10 on.
 
 The answer to a batch that is refused for some of its records names each of them (v8), as Kafka
@@ -35,13 +35,12 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import serves
+from moldau.broker.api import DeferredResponse, serves
 from moldau.broker.authorization import require_topic, require_transactional_id
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
-from moldau.broker.current_leaders import CurrentLeaders
-from moldau.broker.owed_answers import LaterAnswer
-from moldau.broker.produced_transactions import ProducedTransactions
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
+from moldau.broker.topic_metadata import CurrentLeaders
+from moldau.broker.transaction_verifier import ProducedTransactions
 from moldau.errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
@@ -97,7 +96,7 @@ class _Unfinished(NamedTuple):
 
 def handle_frame(
     frame: memoryview, position: int, context: RequestContext
-) -> list[Chunk] | Awaitable[list[Chunk] | None] | LaterAnswer | None:
+) -> list[Chunk] | Awaitable[list[Chunk] | None] | DeferredResponse | None:
     services, version = context.services, context.version
     transactional_id, acks, timeout_ms, wanted = parse_produce_request(version, frame, position)
     topics: Topics = []
@@ -144,7 +143,7 @@ def handle_frame(
         return _answer(acks, topics, context, has_errors=has_errors)
     # What follows keeps nothing of the request: its frame is used for the next one.
     rest = _finish(acks, timeout_ms, topics, unfinished, uncommitted, context)
-    return rest if unfinished else LaterAnswer(rest)
+    return rest if unfinished else DeferredResponse(rest)
 
 
 def _require_name(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.monitoring.client_telemetry import NO_ID
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.wire.apis import PUSH_TELEMETRY
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.request_context import RequestContext
-from moldau.broker.token_requests import answer_with_expiry, as_milliseconds
+from moldau.broker.authentication import answer_with_expiry, as_milliseconds
+from moldau.broker.services import RequestContext
 from moldau.wire.apis import RENEW_DELEGATION_TOKEN
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.current_leaders import CurrentLeaders
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.broker.share_acknowledging import Acknowledged, acknowledge, require_member
+from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.errors import ErrorCode, InvalidShareSessionEpochError, KafkaError
 from moldau.shares.share_sessions import CLOSING_EPOCH, OPENING_EPOCH
 from moldau.wire.apis import SHARE_ACKNOWLEDGE

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from moldau.broker.api import serves
-from moldau.broker.current_leaders import CurrentLeaders
-from moldau.broker.fetch_session import FetchSession, Terms
-from moldau.broker.request_context import RequestContext
+from moldau.broker.fetch import FetchSession, Terms
+from moldau.broker.services import RequestContext
 from moldau.broker.share_acknowledging import (
     Acknowledged,
     acknowledge,
     require_member,
     require_partition,
 )
+from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.errors import InvalidRequestError, KafkaError, NotLeaderError
 from moldau.net.port import Chunk
 from moldau.shares.rules.in_flight import Wanted

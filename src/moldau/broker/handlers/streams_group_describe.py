@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_group, may_topic
-from moldau.broker.authorized_operations import NOT_ASKED, group_operations
+from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedStreamsGroup, DescribedStreamsMember
 from moldau.groups.rules.streams_tasks import Tasks

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_create_topic
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import EndpointTasks, StreamsHeartbeatAnswer
 from moldau.groups.rules.assigned_partitions import partitions_of

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_group, may_transactional_id
 from moldau.broker.offset_rows import OffsetRows
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.broker.transaction_verifier import Question, find_refusal
 from moldau.errors import (
     CoordinatorLoadInProgressError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, find_cluster_refusal
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, BrokerId
 from moldau.wire.apis import UNREGISTER_BROKER

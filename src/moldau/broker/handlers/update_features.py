@@ -1,8 +1,8 @@
 """UpdateFeatures, versions 0 to 2 (KIP-584).
 
-The levels in force are those of the brokers' release (`broker.features`): to ask for them succeeds
-and changes nothing, every other level is refused with a message. So nothing here depends on who
-may downgrade (v0 `allow_downgrade`, v1 `upgrade_type`) or on `validate_only` (v1).
+The levels in force are those of the brokers' release (`broker.control_plane`): a request for them
+succeeds and changes nothing, every other level is refused with a message. So nothing here depends
+on who may downgrade (v0 `allow_downgrade`, v1 `upgrade_type`) or on `validate_only` (v1).
 
 As in Kafka 4, one update that is refused refuses them all, with an error for the whole request and
 none for each feature, in every version; v2 has no place for others any more.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import find_cluster_refusal
-from moldau.broker.features import find_update_fault
-from moldau.broker.request_context import RequestContext
+from moldau.broker.control_plane import find_update_fault
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import UPDATE_FEATURES

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_cluster, may_see
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
-from moldau.broker.request_context import RequestContext
-from moldau.broker.services import Services
+from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import (
     CLUSTER_NAME,

@@ -17,6 +17,7 @@ from uuid import UUID
 from moldau.clock import Clock
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.errors import ErrorCode, KafkaError
+from moldau.metrics import catalogue
 from moldau.metrics.client_metrics import (
     ClientSeries,
     MalformedPushError,
@@ -212,8 +213,6 @@ def _read(
 
 
 def _write_out(pushing: Sequence[Sequence[ClientSeries]], pushes: int, dropped: int) -> Exposition:
-    from moldau.metrics import catalogue
-
     out = Exposition()
     shown = list(islice(chain.from_iterable(pushing), MOST_SHOWN))
     unseen = sum(map(len, pushing)) - len(shown)

@@ -12,29 +12,38 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from moldau.broker.control_plane import random_uuid
-from moldau.broker.duties import Duties
+from moldau.broker.background_tasks import BackgroundTasks
+from moldau.broker.control_plane import LogEndRequests, random_uuid
 from moldau.broker.monitoring.client_telemetry import ClientTelemetry
-from moldau.broker.monitoring.cluster_changes import ClusterChanges
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.services import Services
+from moldau.clock import Clock
 from moldau.cluster.client_metrics import ClientMetricsConfigs
+from moldau.cluster.layout import CLUSTER_ID
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.cluster.rules.partition_changes import (
+    PartitionChange,
+    describe_isr,
+    describe_leader,
+    find_changes,
+)
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.port import Coordination
-from moldau.metrics.figures import BrokerFigures, ConnectionFigures
-from moldau.metrics.history import EventKind, History
-from moldau.model import BrokerId
+from moldau.coordination.port import Coordination, CoordinationError
+from moldau.metrics.figures import BrokerFigures, ConnectionFigures, Histogram
+from moldau.metrics.history import EventKind, History, decode_events, encode_events
+from moldau.model import NO_BROKER, BrokerId
 from moldau.net.peer import Peer
+from moldau.storage.files import Files
+from moldau.workers import Workers
 
 if TYPE_CHECKING:
     from moldau.broker.monitoring.endpoint import MetricsEndpoint
     from moldau.broker.monitoring.group_lag import GroupLags
-    from moldau.broker.monitoring.history_file import HistoryFile
-    from moldau.broker.monitoring.probes import StoreProbe
     from moldau.groups.rules.outcome import LogMessage
+
 
 _log = logging.getLogger("moldau.metrics")
 
@@ -89,8 +98,6 @@ class Monitoring:
     async def open_history(self, folder: Path, stack: AsyncExitStack) -> None:
         """The data folder is ours: take what a former life remembered."""
         if self._endpoint is not None:
-            from moldau.broker.monitoring.history_file import HistoryFile
-
             ports = self._ports
             self._file = HistoryFile(
                 folder,
@@ -113,10 +120,8 @@ class Monitoring:
         services.publisher.subscribe(changes.on_image)
         if self._endpoint is None:
             return
-        from moldau.broker.log_end_questions import LogEndQuestions
         from moldau.broker.monitoring.collector import Sources
         from moldau.broker.monitoring.group_lag import GroupLags
-        from moldau.broker.monitoring.probes import StoreProbe
 
         clock = self._ports.clock
         self._probe = StoreProbe(coordination, clock)
@@ -126,7 +131,7 @@ class Monitoring:
             groups=services.groups.each_group,
             partitions=services.partitions,
             image=lambda: services.image,
-            ask_ends=LogEndQuestions(
+            ask_ends=LogEndRequests(
                 partial(self._connect_to, services), f"broker-{services.broker_id}"
             ).ask,
             clock=clock,
@@ -161,14 +166,13 @@ class Monitoring:
             name=f"broker {other}",
         )
 
-    def run(self, duties: Duties) -> None:
+    def run(self, duties: BackgroundTasks) -> None:
         """The broker answers from now on."""
         if self._telemetry is not None:
             self._telemetry.configs.begin()
         endpoint, clock = self._endpoint, self._ports.clock
         if endpoint is None:
             return
-        from moldau.broker.monitoring.probes import watch_loop
 
         endpoint.is_serving = True
 
@@ -200,3 +204,139 @@ class Monitoring:
         """Whoever sends clients here hears that it is over."""
         if self._endpoint is not None:
             self._endpoint.is_stopping = True
+
+
+_LOOP_SECONDS: Final = 0.5
+_STORE_SECONDS: Final = 10.0
+
+
+async def watch_loop(clock: Clock, delays: Histogram, note: Callable[[float], None]) -> None:
+    """Note what a request waits for before anybody looks at it, until cancelled.
+
+    `note` is told the time of each look.
+    """
+    while True:
+        due = clock.monotonic() + _LOOP_SECONDS
+        await clock.sleep(_LOOP_SECONDS)
+        now = clock.monotonic()
+        delays.note(max(0.0, now - due))
+        note(now)
+
+
+class StoreProbe:
+    """One task runs `run`."""
+
+    def __init__(self, coordination: Coordination, clock: Clock) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self.seconds: float | None = None  # of the last answer; None while there is none
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await self._coordination.get(CLUSTER_ID)
+                self.seconds = self._clock.monotonic() - began
+            except CoordinationError:
+                self.seconds = None
+            await self._clock.sleep(_STORE_SECONDS)
+
+
+FILE_NAME: Final = "history.json"
+INTERVAL_SECONDS: Final = 60.0
+
+
+class HistoryFile:
+    """One task runs `run`."""
+
+    def __init__(
+        self, folder: Path, history: History, *, files: Files, clock: Clock, workers: Workers
+    ) -> None:
+        self._path = folder / FILE_NAME
+        self._history = history
+        self._files = files
+        self._clock = clock
+        self._workers = workers
+        self._written = 0  # how many events had been noted then
+
+    async def load(self) -> None:
+        """Before anything else is noted."""
+        try:
+            data = await self._workers.run(self._read)
+            self._history.restore(decode_events(data.decode()) if data else ())
+        except (OSError, ValueError) as error:
+            _log.info("%s is passed over: %s", self._path, error)
+
+    def _read(self) -> bytes:
+        return self._files.read(self._path) if self._files.exists(self._path) else b""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL_SECONDS)
+            await self.write()
+
+    async def write(self) -> None:
+        if self._written == self._history.noted:
+            return
+        noted, data = self._history.noted, encode_events(self._history.find()).encode()
+        try:
+            await self._workers.run(lambda: self._files.replace(self._path, data))
+            self._written = noted
+        except OSError as error:
+            _log.info("the history is not written to %s: %s", self._path, error)
+
+
+class ClusterChanges:
+    """A subscriber of `cluster.metadata_publisher`."""
+
+    def __init__(self, broker_id: BrokerId, figures: BrokerFigures, history: History) -> None:
+        self._broker_id = broker_id
+        self._figures = figures
+        self._history = history
+
+    def on_image(
+        self, former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
+    ) -> None:
+        for change in find_changes(former, image, changed_topics):
+            self._count(change, is_controller=image.controller_id == self._broker_id)
+            self._remember(change)
+        for topic in changed_topics:
+            if topic in former.topics and topic not in image.topics:
+                self._figures.traffics.forget(topic)
+        if former.brokers.keys() != image.brokers.keys():
+            self._note_brokers(former, image)
+        if former.controller_id != image.controller_id != NO_BROKER:
+            message = f"broker {image.controller_id} is the controller"
+            self._history.note(EventKind.BROKER, str(image.controller_id), message)
+
+    def _count(self, change: PartitionChange, *, is_controller: bool) -> None:
+        figures = self._figures
+        if change.state.leader == self._broker_id:
+            figures.isr_shrinks += bool(change.left)
+            figures.isr_expands += bool(change.joined)
+        if is_controller and change.is_election:
+            figures.elections += 1
+            figures.unclean_elections += change.is_unclean
+
+    def _remember(self, change: PartitionChange) -> None:
+        subject = str(change.topic_partition)
+        told = ((EventKind.ELECTION, describe_leader), (EventKind.ISR, describe_isr))
+        for kind, describe in told:
+            message = describe(change)
+            if message is not None:
+                self._history.note(
+                    kind,
+                    subject,
+                    message,
+                    leader=change.state.leader,
+                    leader_epoch=change.state.leader_epoch,
+                    isr=list(change.state.isr),
+                )
+
+    def _note_brokers(self, former: MetadataImage, image: MetadataImage) -> None:
+        for broker in sorted(image.brokers.keys() - former.brokers.keys()):
+            self._history.note(EventKind.BROKER, str(broker), f"broker {broker} has come")
+        for broker in sorted(former.brokers.keys() - image.brokers.keys()):
+            self._history.note(EventKind.BROKER, str(broker), f"broker {broker} has gone")

@@ -10,14 +10,18 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from moldau import __version__
-from moldau.broker.monitoring.collector import Sources, collect_broker, collect_process
-from moldau.broker.monitoring.health import Readiness, find_unready
-from moldau.broker.monitoring.process_figures import read_process
-from moldau.broker.monitoring.share_page import describe_shares
+from moldau.broker.monitoring.collector import (
+    Sources,
+    collect_broker,
+    collect_process,
+    read_process,
+)
+from moldau.broker.services import Services
 from moldau.clock import Clock
 from moldau.config.declarations.network import split_address
 from moldau.errors import StartupError
@@ -26,6 +30,7 @@ from moldau.metrics.exposition import OPENMETRICS, TEXT, Exposition, wants_openm
 from moldau.metrics.figures import BrokerFigures
 from moldau.metrics.history import EventKind, History, encode_events
 from moldau.net.http_server import HttpAnswer, HttpRequest, HttpServer
+from moldau.shares.rules.delivery_census import take_census
 from moldau.workers import Workers
 
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -194,3 +199,82 @@ async def _find_unopened(sources: Sources) -> Sequence[str]:
 
 def _to_json(value: Mapping[str, object], status: int = 200) -> HttpAnswer:
     return HttpAnswer(f"{json.dumps(value)}\n".encode(), status=status)
+
+
+# Alive is a process whose loop turns: who restarts brokers asks for it. Ready is one that clients
+# can be sent to: it serves, is in its cluster and leads what it is said to lead.
+
+
+_NAMED = 5
+"""Partitions that a reason names; of the rest, the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What a broker knows of itself."""
+
+    is_serving: bool
+    is_stopping: bool = False
+    is_registered: bool = False
+    holds_lease: bool = False
+    unopened: Sequence[str] = ()  # partitions that the metadata says it leads, and it does not yet
+    failed_directories: Sequence[str] = ()
+
+
+def find_unready(known: Readiness) -> list[str]:
+    """Why it is not ready; nothing when it is. A failed disk alone does not make it unready: what
+    is on the others is served."""
+    if known.is_stopping:
+        return ["the broker is stopping"]
+    if not known.is_serving:
+        return ["the broker is starting: it loads its logs or waits for the coordination store"]
+    reasons = []
+    if not known.is_registered:
+        reasons.append("the broker is not registered in its cluster")
+    if not known.holds_lease:
+        reasons.append("the coordination store has not been heard of for too long")
+    if known.unopened:
+        reasons.append(f"partitions are still being opened: {_name(known.unopened)}")
+    return reasons
+
+
+def _name(partitions: Iterable[str]) -> str:
+    all_of_them = sorted(partitions)
+    rest = len(all_of_them) - _NAMED
+    return ", ".join(all_of_them[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+_RUNS_PER_TURN: Final = 1000
+"""Runs of records that are alike, walked through before others have the loop; a partition may have
+thousands."""
+MOST_ROWS: Final = 10_000
+
+
+async def describe_shares(services: Services, group_id: str | None) -> list[dict[str, object]]:
+    """A row for each partition of a group, or of all; those that are loaded."""
+    rows: list[dict[str, object]] = []
+    left = _RUNS_PER_TURN
+    for share in tuple(services.shares.partitions):
+        left -= 1
+        if left <= 0:
+            left = _RUNS_PER_TURN
+            await asyncio.sleep(0)
+        in_flight = share.in_flight
+        if in_flight is None or (group_id is not None and share.key.group_id != group_id):
+            continue
+        if len(rows) == MOST_ROWS:
+            break
+        runs = tuple(in_flight.runs)
+        left -= len(runs)
+        census = take_census(runs, services.clock.monotonic())
+        rows.append(
+            {
+                "group": share.key.group_id,
+                "topic": share.partition.topic_partition.topic,
+                "partition": share.partition.topic_partition.partition,
+                "start_offset": in_flight.start_offset,
+                "end_offset": in_flight.end_offset,
+                **census._asdict(),
+            }
+        )
+    return rows

@@ -16,7 +16,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.broker.handlers import create_topics
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.model import ANONYMOUS, Principal
 from moldau.records.record_batch import build_batch
 from moldau.replication.partition import Partition

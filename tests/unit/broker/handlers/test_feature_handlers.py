@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
-from moldau.broker.features import GROUP_VERSION, SUPPORTED_FEATURES, find_update_fault
+from moldau.broker.control_plane import GROUP_VERSION, SUPPORTED_FEATURES, find_update_fault
 from moldau.broker.handlers import unregister_broker, update_features
 from moldau.errors import ErrorCode
 

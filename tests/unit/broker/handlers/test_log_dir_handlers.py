@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
+from moldau.broker.api import Slices
 from moldau.broker.handlers import alter_replica_log_dirs, delete_topics, describe_log_dirs
-from moldau.broker.slices import Slices
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.storage.directory_reports import DirectoryReport

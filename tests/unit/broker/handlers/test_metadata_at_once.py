@@ -9,7 +9,7 @@ from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
 from moldau.broker.handlers import metadata
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.wire.headers import RequestHeader
 from moldau.wire.shape import fit
 

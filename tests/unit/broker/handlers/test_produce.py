@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from moldau.broker.api import DeferredResponse
 from moldau.broker.handlers import produce
-from moldau.broker.owed_answers import LaterAnswer
 from moldau.broker.purgatory import Purgatory
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.compression import Codec
@@ -171,7 +171,7 @@ def test_acks_all_waits_for_the_fate_of_the_batch_until_the_time_is_over(
     async def story() -> None:
         stage = Stage()
         answer = stage.send(acks=-1)
-        assert isinstance(answer, LaterAnswer)
+        assert isinstance(answer, DeferredResponse)
         task = asyncio.ensure_future(answer.work)
         await wait_until_idle()
         assert not task.done()

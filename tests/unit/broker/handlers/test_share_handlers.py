@@ -18,8 +18,8 @@ from moldau.broker.handlers import (
     share_fetch,
     share_group_heartbeat,
 )
-from moldau.broker.request_charge import open_charge
-from moldau.broker.request_context import RequestContext
+from moldau.broker.services import RequestContext
+from moldau.broker.throttling import make_throttle
 from moldau.client.admin_values import ConfigChange
 from moldau.errors import ErrorCode, InvalidConfigError
 from moldau.model import ANONYMOUS
@@ -140,7 +140,7 @@ class Member:
         api = handler.API
         header = RequestHeader(api.key, version, 9, "test")
         services, connection = self.bench.services, cast("Any", self.connection)
-        charge = open_charge(header, 0, connection, services) if self.is_charged else None
+        charge = make_throttle(header, 0, connection, services) if self.is_charged else None
         context = RequestContext(header, connection, services, charge=charge)
         request = fit(load_request_schema(api.key, version), values)
         if not api.by_hand:

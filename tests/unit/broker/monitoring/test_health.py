@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.broker.monitoring.health import Readiness, find_unready
+from moldau.broker.monitoring.endpoint import Readiness, find_unready
 
 READY = {"is_serving": True, "is_registered": True, "holds_lease": True}
 

@@ -6,8 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-import moldau.broker.monitoring.share_page as page
-from moldau.broker.monitoring.share_page import describe_shares
+import moldau.broker.monitoring.endpoint as page
+from moldau.broker.monitoring.endpoint import describe_shares
 from moldau.broker.services import Services
 from moldau.model import TopicPartition
 from moldau.shares.rules.offset_runs import OffsetRun

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from moldau.broker.monitoring.cluster_changes import ClusterChanges
+from moldau.broker.monitoring.composition import ClusterChanges
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     MetadataImage,

@@ -1,0 +1,218 @@
+"""Unclean shutdown: what the logs of a broker may have lost, and who has to know of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from moldau.broker.missing_log_dirs import MissingLogDirs
+from moldau.cluster.rules.departure import ReplicaCondition, decide_condition, has_only_copy
+from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
+from moldau.errors import StorageError
+from moldau.model import NO_BROKER, BrokerId, TopicPartition
+from moldau.replication.kept_logs import KeptLogs
+from moldau.replication.rules.replica_fate import is_same_topic
+from moldau.storage.files import Files
+from moldau.storage.log import Log
+from moldau.storage.log_store import LogStore
+from moldau.storage.rules.file_names import LOCK_FILE
+
+# In each of its log directories a broker notes its session.
+
+
+FILE_NAME = "presence.json"
+VERSION = 1
+
+
+class SessionNote(NamedTuple):
+    """See the module."""
+
+    session_id: int
+    boot_id: str
+    is_of_this_folder: bool = True
+    """And not of one that the folder was copied from."""
+
+    def is_of_the_dead(self, boot_id: str) -> bool:
+        """Whether its process is surely gone, for who holds the folder's lock in this boot."""
+        return self.is_of_this_folder and boot_id != "" and boot_id == self.boot_id
+
+
+def write_session_note(files: Files, folder: Path, note: SessionNote) -> None:
+    """Blocks until it is on disk."""
+    fields = {
+        "version": VERSION,
+        "session_id": note.session_id,
+        "boot_id": note.boot_id,
+        "lock": files.identify(folder / LOCK_FILE),
+    }
+    files.replace(folder / FILE_NAME, json.dumps(fields, separators=(",", ":")).encode())
+
+
+def find_session_note(files: Files, folder: Path) -> SessionNote | None:
+    """None where there is none that can be read: then nothing is known."""
+    path = folder / FILE_NAME
+    if not files.exists(path):
+        return None
+    try:
+        fields: object = json.loads(files.read(path))
+    except ValueError:
+        return None
+    if not isinstance(fields, dict):
+        return None
+    session_id, boot_id = fields.get("session_id"), fields.get("boot_id")
+    if type(session_id) is not int or not isinstance(boot_id, str):
+        return None
+    return SessionNote(
+        session_id=session_id,
+        boot_id=boot_id,
+        is_of_this_folder=fields.get("lock") == files.identify(folder / LOCK_FILE),
+    )
+
+
+# A log is whole if nothing that was written to it can be lost (`cluster.rules.departure`). Of one
+# that is not, the broker says so in the state of its partition, before it registers (REP-6). Three
+# kinds need more than that:
+#
+# - A log that has lost sealed segments has a hole that nothing behind its end can fill. Where
+# others   have everything, it is taken out of service and copied anew; where it is the only copy,
+# it is   served as it is (LOG-13). - A log whose folder is gone, as its directory knows: where
+# others have everything it is copied   anew; else nobody leads the partition before the folder is
+# back or somebody says so (LOG-14). - A log whose topic is away: there is no state to say it in.
+# Its own folder says so until there is.   The clean stop and the boot id that the broker notes
+# later do not speak for it.
+#
+# A shell, owned by the membership.
+
+
+_log = logging.getLogger("moldau.broker")
+
+
+class ReplicaLosses:
+    """See the module."""
+
+    def __init__(
+        self,
+        log_store: LogStore,
+        broker_id: BrokerId,
+        missing: MissingLogDirs,
+        kept: KeptLogs,
+    ) -> None:
+        self._log_store = log_store
+        self._broker_id = broker_id
+        self._missing = missing
+        self._kept = kept
+        self.spared: Collection[Path] = ()  # folders in use since the machine was started
+
+    def condition_of(self, topic: TopicState, number: int) -> ReplicaCondition:
+        key = TopicPartition(topic.name, number)
+        log = self._log_store.logs.get(key)
+        return decide_condition(
+            has_log=log is not None and is_same_topic(log.topic_id, topic.topic_id),
+            is_disk_missing=log is None and self._log_store.has_offline_folder,
+            is_missed=log is None and self._log_store.is_missed(key),
+            was_served=self._kept.was_served(key),
+            was_spared=log is not None and self._was_spared(log),
+            has_lost_its_end=log is not None and log.has_lost_its_end,
+        )
+
+    def _was_spared(self, log: Log) -> bool:
+        folder = log.directory.folder
+        return self._missing.was_in_use(folder) and (folder in self.spared or log.was_closed)
+
+    # Holes inside
+
+    async def retire_incomplete(
+        self, topics: Iterable[TopicState], written: Mapping[TopicPartition, PartitionState]
+    ) -> None:
+        """Decide about the logs of these topics that have lost sealed segments.
+
+        By the states that the broker has `written` when it said so, and no others: of two brokers
+        that come at the same time with a hole each, both see the other one in sync before that,
+        and both would put their log away.
+        """
+        for topic in topics:
+            for number, state in enumerate(topic.partitions):
+                log = self._find_log(topic, number)
+                if log is None or not log.is_incomplete or not self._has_say(state):
+                    continue
+                told = written.get(log.topic_partition)
+                if told is not None or len(state.replicas) == 1:
+                    try:
+                        await self._retire_or_accept(log, told or state)
+                    except StorageError as error:
+                        _log.error("%s has lost segments: %s", log.folder, error)
+
+    async def _retire_or_accept(self, log: Log, state: PartitionState) -> None:
+        if has_only_copy(state, self._broker_id):
+            _log.error("%s has lost segments, and is served without them", log.folder)
+            await self._log_store.accept_incomplete(log)
+            return
+        folder = await self._log_store.retire_log(log.topic_partition)
+        _log.error(
+            "%s has lost segments: it is copied from other replicas again. What is left of it is "
+            "kept in %s; remove the folder once all replicas are in sync",
+            log.topic_partition,
+            folder,
+        )
+
+    # Folders that are gone
+
+    def tell_of_missed(self, image: MetadataImage) -> None:
+        """Say what has become of the partitions, and forget logs that nobody wants any more."""
+        for key in sorted(self._log_store.checkpoints.missed):
+            state = image.find_partition(*key)
+            if key in self._log_store.logs:  # it had been set aside
+                self._log_store.checkpoints.forget_missed(key)
+            elif state is None or self._broker_id not in state.replicas:
+                if key.topic not in image.unreadable:
+                    self._log_store.checkpoints.forget_missed(key)
+            elif state.leader == NO_BROKER:
+                _log.error(
+                    "the folder of %s is gone, with all its records, and nobody else is known to "
+                    "have them: the partition is not served. Stop the broker, put the folder back "
+                    "into its log directory and start again; if it is lost for good, `moldau elect "
+                    "unclean %s` lets it go on with what other replicas have, or empty",
+                    key,
+                    key,
+                )
+            else:
+                _log.error("the folder of %s is gone: it is copied from other replicas again", key)
+
+    # What nobody can be told
+
+    async def note_untold(self, image: MetadataImage) -> None:
+        """Call it when the states of an image say what the logs of their partitions are worth."""
+        for key, log in tuple(self._log_store.logs.items()):
+            if self._was_spared(log) and not log.has_lost_its_end:
+                continue
+            topic = image.topics.get(key.topic)
+            if topic is None or not self._is_told(topic, key.partition):
+                try:
+                    await self._log_store.note_loss_of(log)
+                except StorageError as error:
+                    _log.error("cannot note what %s has lost: %s", key, error)
+        for topic in image.topics.values():
+            await self.forget_untold(topic)
+
+    async def forget_untold(self, topic: TopicState) -> None:
+        """The states of a topic say what its logs here are worth."""
+        for number in range(len(topic.partitions)):
+            log = self._find_log(topic, number)
+            if log is not None and log.has_loss_note and self._is_told(topic, number):
+                await self._log_store.forget_loss_of(log)
+
+    def _is_told(self, topic: TopicState, number: int) -> bool:
+        state = topic.find_partition(number)
+        is_here = self._find_log(topic, number) is not None
+        return is_here and state is not None and self._has_say(state)
+
+    def _has_say(self, state: PartitionState) -> bool:
+        """Whether this broker writes into a state what its replica is worth."""
+        return state.version != NO_NODE and self._broker_id in state.replicas
+
+    def _find_log(self, topic: TopicState, number: int) -> Log | None:
+        log = self._log_store.logs.get(TopicPartition(topic.name, number))
+        return log if log is not None and is_same_topic(log.topic_id, topic.topic_id) else None

@@ -56,6 +56,7 @@ def apply(moves: MoveMap, root: Path, *, dry: bool = False) -> list[str]:
     for path, text in changed.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        _complete_package(root, path.parent)
     _remove_empty(moves, root, problems.notes)
     _shape(root, changed)
     _hoist(moves, root, problems.notes)
@@ -149,6 +150,14 @@ def _move(moves: MoveMap, root: Path) -> None:
             waiting.append((between, new))
     for between, new in waiting:
         _git(root, "mv", str(between), str(new))
+
+
+def _complete_package(root: Path, folder: Path) -> None:
+    """A new folder within a package is a package, too."""
+    if folder != root and not (folder / "__init__.py").exists():
+        _complete_package(root, folder.parent)
+        if (folder.parent / "__init__.py").exists():
+            (folder / "__init__.py").touch()
 
 
 def _hoist(moves: MoveMap, root: Path, notes: list[str]) -> None:

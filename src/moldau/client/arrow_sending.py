@@ -6,8 +6,8 @@ program's looks at each record. Imported when it is called: the core does withou
 
 from __future__ import annotations
 
-from moldau.arrow.outgoing import find_bounds, require_value, to_batches, to_encoder, to_rows
-from moldau.client.intake import Intake, Placed, Waiting
+from moldau.client.batch_promises import Placed
+from moldau.client.intake import Intake, Waiting
 
 
 async def put_arrow(
@@ -19,6 +19,8 @@ async def put_arrow(
     timestamp_ms: int | None,
 ) -> list[Placed]:
     """Put the rows of a table into batches, piece by piece, waiting as often as it takes."""
+    from moldau.arrow.outgoing import find_bounds, require_value, to_batches, to_encoder, to_rows
+
     placed: list[Placed] = []
     for piece in to_batches(table):
         require_value(piece)

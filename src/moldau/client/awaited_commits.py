@@ -6,7 +6,7 @@ import asyncio
 import itertools
 
 from moldau.client.rules.consumer_instructions import OffsetsToCommit
-from moldau.client.user_calls import Turns
+from moldau.client.rules.consumer_machine import Turns
 from moldau.clock import Clock
 from moldau.errors import OperationTimeoutError
 

@@ -12,7 +12,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from moldau.client.producer_values import RecordMetadata
 from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
@@ -144,6 +144,18 @@ class SharedPromise(BatchPromise):
             self.condition.notify_all()
         for listener in listeners:
             call_safely(listener)
+
+
+Place: TypeAlias = tuple[BatchPromise, int, int]
+"""Where a record was put: the promise of its batch, the place in it, and the record's timestamp."""
+
+
+class Placed(NamedTuple):
+    """Consecutive records of one call, in one batch."""
+
+    promise: BatchPromise
+    first_index: int
+    record_count: int
 
 
 def call_safely(listener: PromiseListener) -> None:

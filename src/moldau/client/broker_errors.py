@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from moldau import errors
 from moldau.client.rules.denials import explain_denial
-from moldau.errors import KafkaError
+from moldau.errors import ErrorCode, KafkaError
 
 _DENIALS: Final = frozenset(
     {

@@ -30,9 +30,9 @@ from moldau.client.rules.consumer_instructions import (
     SendLeave,
     SendSync,
 )
+from moldau.client.rules.consumer_machine import Turns
 from moldau.client.rules.group_errors import Reaction
 from moldau.client.rules.membership import Joined, MembershipSettings
-from moldau.client.user_calls import Turns
 from moldau.clock import finish_within
 from moldau.errors import ClientError, ErrorCode, KafkaError, OperationTimeoutError
 from moldau.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition

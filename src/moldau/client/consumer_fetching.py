@@ -25,10 +25,10 @@ from moldau.client.rules.consumer_instructions import (
     Refresh,
     Validate,
 )
+from moldau.client.rules.consumer_machine import Turns
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.fetch_plan import FetchSettings
 from moldau.client.rules.look_ups import LeaderEpochEnd
-from moldau.client.user_calls import Turns
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
 from moldau.model import CONSUMER, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from moldau.tasks import TaskSupervisor

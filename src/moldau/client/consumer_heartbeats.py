@@ -19,8 +19,8 @@ from uuid import UUID
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.coordinator_link import CoordinatorLink
 from moldau.client.rules.consumer_instructions import SendConsumerHeartbeat, SendConsumerLeave
+from moldau.client.rules.consumer_machine import Turns
 from moldau.client.rules.consumer_membership import HeartbeatAnswer
-from moldau.client.user_calls import Turns
 from moldau.errors import ClientError, KafkaError
 from moldau.net.port import Network
 from moldau.tasks import TaskSupervisor

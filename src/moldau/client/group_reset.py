@@ -4,8 +4,8 @@ more. A shell."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from moldau.client.admin import AsyncAdmin
 from moldau.client.offset_values import OffsetSpec
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.offset_targets import (
@@ -20,6 +20,9 @@ from moldau.client.rules.offset_targets import (
 )
 from moldau.errors import KafkaError, UnknownTopicError
 from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.client.admin import AsyncAdmin
 
 
 async def make_plan(

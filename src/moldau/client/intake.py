@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from moldau.client.batch_promises import BatchPromise
+from moldau.client.batch_promises import BatchPromise, Place, Placed
 from moldau.client.producer_values import RecordMetadata
 from moldau.client.record_preparer import (
     GivenHeaders,
@@ -43,17 +43,6 @@ _ROOM_SHARE = 8
 
 CustomPartitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """Chooses a partition from topic, key, value and the number of partitions."""
-
-Place: TypeAlias = tuple[BatchPromise, int, int]
-"""Where a record was put: the promise of its batch, the place in it, and the record's timestamp."""
-
-
-class Placed(NamedTuple):
-    """Consecutive records of one call, in one batch."""
-
-    promise: BatchPromise
-    first_index: int
-    record_count: int
 
 
 class NotPlacedError(Exception):

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
-from moldau.client.batch_promises import AsyncPromise, BatchPromise
+from moldau.client.batch_promises import AsyncPromise, BatchPromise, Place, Placed
 from moldau.client.closed_at_exit import ClosedAtExit
-from moldau.client.intake import CustomPartitioner, NotPlacedError, Place, Placed
+from moldau.client.intake import CustomPartitioner, NotPlacedError
 from moldau.client.offset_values import ConsumerGroupMetadata
 from moldau.client.producer_core import ProducerCore
 from moldau.client.producer_values import Interceptor, RecordMetadata, RecordRange

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from moldau.client.batch_promises import BatchPromise, SharedPromise
-from moldau.client.intake import Placed
+from moldau.client.batch_promises import BatchPromise, Placed, SharedPromise
 from moldau.client.producer_values import RecordMetadata, RecordRange
 from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
 from moldau.errors import InvariantViolation, MoldauError

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Final, TypeAlias
 
 from moldau.client.rules.consumer_instructions import PartitionSet
-from moldau.client.rules.consumer_machine import ConsumerMachine
+from moldau.client.rules.consumer_machine import ConsumerMachine, Turns
 from moldau.client.rules.hand_over import Call, RebalanceEvent
 from moldau.errors import ConfigurationError
 
@@ -22,9 +21,6 @@ INSIDE_A_CALL: Final = (
 
 RebalanceListener: TypeAlias = Callable[[PartitionSet], object]
 """A function of the program's; what it gives back is awaited by an AsyncConsumer if it can be."""
-
-Turns: TypeAlias = AbstractContextManager[ConsumerMachine]
-"""`with turns as machine:` an event happens to the machine; what it wants done is done then."""
 
 
 class UserCall:

@@ -24,6 +24,7 @@ In between it owns what it was given, and nothing changes for it: a rebalance wa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, TypeAlias
 
 from moldau.client.offset_values import GroupOffset
@@ -549,3 +550,7 @@ class ConsumerMachine:
     def release_all(self) -> None:
         """Nothing is the program's any more."""
         self.holdings.release(self.table.partitions)
+
+
+Turns: TypeAlias = AbstractContextManager[ConsumerMachine]
+"""`with turns as machine:` an event happens to the machine; what it wants done is done then."""

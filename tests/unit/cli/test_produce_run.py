@@ -6,8 +6,7 @@ import pytest
 
 from moldau.cli.output import describe_progress
 from moldau.cli.produce_run import Account, describe_counts
-from moldau.client.batch_promises import SharedPromise
-from moldau.client.batch_promises import Placed
+from moldau.client.batch_promises import Placed, SharedPromise
 from moldau.client.record_futures import ManyFuture
 from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
 from moldau.errors import BatchTooLargeError

@@ -1,7 +1,7 @@
 """The `moldau` command: its table of commands, and what becomes of their failures.
 
 Failures that a person can mend are one message on stderr that says how; anything else is a bug and
-shows its traceback. Most starts of a broker come by `plain_start` instead.
+shows its traceback.
 
 Commands are imported when they are run: `moldau start` should not pay for the others, and lists of
 commands show the help in the table below. A command is one function with Typer's annotations.

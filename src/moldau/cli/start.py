@@ -1,4 +1,4 @@
-"""`moldau start`: what it can be told. `plain_start` reads the same words without Typer."""
+"""The options of `moldau start`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ PACKAGES = (
     "cluster",
     "storage",
     "groups",
-    "transactions",
+    "coordinators.transactions",
     "shares",
     "security",
 )

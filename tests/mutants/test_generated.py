@@ -115,7 +115,7 @@ def test_stories_of_groups_judge_the_rules_of_groups() -> None:
 
 
 def test_a_sample_is_the_same_each_time_and_has_the_size_that_was_asked_for() -> None:
-    variants = find_variants("transactions")
+    variants = find_variants("coordinators.transactions")
     assert choose(variants, 1, 0, 1) == variants
     assert choose(variants, 10, 0, 1) == variants[::10]
     sample = choose(variants, 1, 20, 1)

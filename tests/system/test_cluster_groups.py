@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.model import GROUP_OFFSETS_TOPIC
-from moldau.shards.placement import partition_for
 from support.cluster_processes import ClusterProcesses, cluster
 from support.mixed_group_story import PARTITIONS, Story, check
 from support.zookeeper import zookeeper_ensemble

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.model import TRANSACTION_STATE_TOPIC
-from moldau.shards.placement import partition_for
 from support.cluster_processes import ClusterProcesses, cluster
 from support.waiting import PATIENCE_SECONDS, eventually
 from support.zookeeper import zookeeper_ensemble

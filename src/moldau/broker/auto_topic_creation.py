@@ -38,7 +38,7 @@ from moldau.wire.versions import request_class
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsResponse
 
-    from moldau.groups.rules.streams_topics import InternalTopic
+    from moldau.groups.rules.streams_topics import CreatableTopic
 
 
 CREATE_TOPICS: Final = 19
@@ -165,7 +165,7 @@ class InternalTopics:
         self._failed: dict[str, tuple[float, str]] = {}  # when, and why; the oldest first
 
     async def make(
-        self, topics: Iterable[InternalTopic], on_made: Callable[[InternalTopic], None]
+        self, topics: Iterable[CreatableTopic], on_made: Callable[[CreatableTopic], None]
     ) -> dict[str, str]:
         """Why topics could not be made, by their names; of those that are still being made,
         nothing. `on_made` hears of those that this call has made."""
@@ -194,9 +194,9 @@ class InternalTopics:
 
     async def _make(
         self,
-        topics: Sequence[InternalTopic],
+        topics: Sequence[CreatableTopic],
         faults: dict[str, str],
-        on_made: Callable[[InternalTopic], None],
+        on_made: Callable[[CreatableTopic], None],
     ) -> None:
         failed: dict[str, str] = {}
         try:
@@ -219,7 +219,7 @@ class InternalTopics:
                 self._under_way.pop(one.name).set()
 
 
-def _spec_of(topic: InternalTopic) -> TopicSpec:
+def _spec_of(topic: CreatableTopic) -> TopicSpec:
     """A broker asks the controller in its own name, which may read every topic: it does not ask for
     a branch of one."""
     configs = dict(topic.configs)

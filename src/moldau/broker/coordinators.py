@@ -24,6 +24,8 @@ from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.transactions.coordinator import TransactionCoordinator
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import (
     GROUP_OFFSETS_TOPIC,
@@ -33,9 +35,7 @@ from moldau.model import (
 )
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions
-from moldau.shards.state_topic import StateTopic
 from moldau.tasks import TaskSupervisor
-from moldau.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from moldau.groups.share_port import ShareStateKeeper
 
 _GROUP_ROOMS = "moldau.groups.shard", "moldau.groups.offsets_log", "moldau.groups.rules.limits"
-_TRANSACTION_ROOMS = "moldau.transactions.shard", "moldau.transactions.transaction_log"
+_TRANSACTION_ROOMS = (
+    "moldau.coordinators.transactions.coordinator",
+    "moldau.coordinators.transactions.rules.records",
+)
 _SHARE_ROOMS = "moldau.shares.share_state_shard", "moldau.shares.share_state_log"
 """What shards are made of, imported when their topic is made."""
 
@@ -89,9 +92,9 @@ class _Surroundings(NamedTuple):
     services: Callable[[], Services]
     on_group_message: Callable[[LogMessage], None]
 
-    def state_topic(self, name: str, rooms: Sequence[str]) -> StateTopic:
+    def state_topic(self, name: str, rooms: Sequence[str]) -> InternalTopic:
         publisher, partitions, workers = self.publisher, self.partitions, self.ports.workers
-        return StateTopic(
+        return InternalTopic(
             name,
             options=self.options,
             maker=self.topic_maker,

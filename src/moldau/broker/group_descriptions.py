@@ -10,11 +10,11 @@ from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, 
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually, wait_for_answer
 
 _Values = dict[str, object]
 

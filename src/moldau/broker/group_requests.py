@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode, KafkaError
-from moldau.shards.state_shard import Eventually
 
 A = TypeVar("A")
 V = TypeVar("V")

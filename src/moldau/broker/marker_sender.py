@@ -31,7 +31,7 @@ from moldau.wire.versions import request_class
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-    from moldau.transactions.shard import MarkerOrder
+    from moldau.coordinators.transactions.coordinator import MarkerOrder
 
 _log = logging.getLogger("moldau.coordinators")
 

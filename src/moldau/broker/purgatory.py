@@ -21,6 +21,7 @@ from moldau.broker.services import Services
 from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.throttling import RequestThrottle
 from moldau.clock import Clock, Timer
+from moldau.coordinators.transactions.coordinator import TransactionCoordinator
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import INTERNAL_TOPICS, Offset, TopicPartition
 from moldau.net.port import Chunk
@@ -30,7 +31,6 @@ from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.shares.share_coordinator import ShareCoordinator
-from moldau.transactions.coordinator import TransactionCoordinator
 
 _LOOKS_PER_TURN = 50
 """Fetches that look again before somebody else may use the loop: each takes some ten

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
     from moldau.cluster.user_credentials import UserCredentials
     from moldau.config.broker_options import BrokerOptions
+    from moldau.coordinators.transactions.coordinator import TransactionCoordinator
     from moldau.groups.coordinator import GroupCoordinator
     from moldau.model import BrokerId
     from moldau.quotas import ClientQuotas
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from moldau.security.authorizer import Authorizer
     from moldau.shares.share_coordinator import ShareCoordinator
     from moldau.storage.log_store import LogStore
-    from moldau.transactions.coordinator import TransactionCoordinator
     from moldau.workers import Workers
 
 

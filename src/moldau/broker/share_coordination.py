@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.runtime import ShardDuties
 from moldau.model import BrokerId, TopicPartition
 from moldau.net.peer import Peer
 from moldau.replication.partitions import Partitions
-from moldau.shards.leads import ShardDuties
-from moldau.shards.state_topic import StateTopic
 from moldau.shares.share_coordinator import ShareCoordinator
 from moldau.workers import Workers
 
@@ -35,7 +35,7 @@ class ShareCoordination:
 
     def __init__(
         self,
-        topic: StateTopic,
+        topic: InternalTopic,
         *,
         broker_id: BrokerId,
         options: Callable[[], BrokerOptions],

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
+from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.errors import (
     ClientError,
     CoordinatorNotAvailableError,
@@ -33,7 +34,6 @@ from moldau.groups.rules.events import NewState
 from moldau.groups.share_port import PartitionIds
 from moldau.model import BrokerId
 from moldau.net.peer import Peer
-from moldau.shards.state_topic import StateTopic
 from moldau.shares.port import SharePartitionKey, ShareStateWrite, StoredShareState
 from moldau.shares.rules.state_events import (
     DeleteState,
@@ -90,7 +90,7 @@ class SharePersister:
     def __init__(
         self,
         coordinator: ShareCoordinator,
-        topic: StateTopic,
+        topic: InternalTopic,
         *,
         broker_id: BrokerId,
         clock: Clock,

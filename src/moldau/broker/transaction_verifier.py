@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from moldau.broker.services import RequestContext
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.errors import (
     ClientError,
     ErrorCode,
@@ -42,7 +43,6 @@ from moldau.records.batch_header import (
     read_header,
 )
 from moldau.replication.partition import Partition
-from moldau.shards.placement import partition_for
 from moldau.storage.log import AppendResult
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN

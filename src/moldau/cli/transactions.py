@@ -19,10 +19,10 @@ from moldau.client.transaction_values import (
     TransactionDescription,
 )
 from moldau.clock import MachineClock
+from moldau.coordinators.transactions.rules.transaction_metadata import TransactionState
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
 from moldau.ops.formatting import parse_duration_ms
-from moldau.transactions.rules.transaction_states import TransactionState
 
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin

@@ -17,6 +17,10 @@ from uuid import UUID, uuid4
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.log import CoordinatorLog, CoordinatorLogFormat
+from moldau.coordinators.runtime.runtime import CoordinatorRuntime, ShardDuties
+from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     NotCoordinatorError,
@@ -25,10 +29,6 @@ from moldau.model import GROUP_OFFSETS_TOPIC, NO_SEQUENCE, BrokerId, TopicPartit
 from moldau.records.compression import Codec
 from moldau.records.record_batch import EndTransactionMarker
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Leads, ShardDuties
-from moldau.shards.state_log import LogFormat, StateLog
-from moldau.shards.state_shard import Eventually, wait_for_answer
-from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class GroupCoordinator:
         self,
         *,
         broker_id: BrokerId,
-        topic: StateTopic,
+        topic: InternalTopic,
         image: Callable[[], MetadataImage],
         options: Callable[[], BrokerOptions],
         clock: Clock,
@@ -104,7 +104,7 @@ class GroupCoordinator:
         self._make_uuid = make_uuid
         self._share_states = share_states
         self._shares: ShareGroups | None = None
-        self._leads: Leads[GroupShard] = Leads(
+        self._leads: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             topic,
             self._make_shard,
             noun="group",
@@ -132,14 +132,14 @@ class GroupCoordinator:
         from moldau.groups.rules.limits import group_limits_of
         from moldau.groups.shard import GroupShard
 
-        log_format: LogFormat[StoredRecord, CoordinatorRecord] = LogFormat(
+        log_format: CoordinatorLogFormat[StoredRecord, CoordinatorRecord] = CoordinatorLogFormat(
             encode=encode,
             decode=decode,
             codec=lambda: Codec(self._options().offsets_topic_compression_codec),
             load_buffer_bytes=lambda: self._options().offsets_load_buffer_size,
             decode_transactional=decode_transactional,
         )
-        log = StateLog(
+        log = CoordinatorLog(
             partition,
             log_format,
             clock=self._clock,

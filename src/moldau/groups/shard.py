@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.coordinators.runtime.shard import CoordinatorShard, Eventually, ShardLog
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import GroupAnswer, refusal_like
 from moldau.groups.rules.events import (
@@ -41,14 +42,13 @@ from moldau.groups.rules.outcome import (
 from moldau.groups.rules.records import CoordinatorRecord, StoredRecord, TransactionEnd
 from moldau.groups.rules.streams_assignor import Slices
 from moldau.records.record_batch import ControlType, EndTransactionMarker
-from moldau.shards.state_shard import Eventually, ShardLog, StateShard
 
 T = TypeVar("T")
 
 _log = logging.getLogger("moldau.coordinators")
 
 
-class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
+class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
     """The coordinator of some groups. `load` once, then `submit` and `ask`; `close` at the end."""
 
     def __init__(

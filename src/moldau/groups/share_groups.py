@@ -15,6 +15,9 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from moldau.clock import Clock, finish_within
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.runtime import CoordinatorRuntime
+from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode, GroupNotFoundError
 from moldau.groups.rules.answers import (
     CodeAnswer,
@@ -38,9 +41,6 @@ from moldau.groups.rules.outcome import InitializeStates
 from moldau.groups.rules.share_group_records import StateTopics
 from moldau.groups.shard import GroupShard
 from moldau.groups.share_port import PartitionIds, ShareStateKeeper
-from moldau.shards.leads import Leads
-from moldau.shards.state_shard import Eventually, wait_for_answer
-from moldau.shards.state_topic import StateTopic
 
 INITIALIZATION_WAIT_SECONDS: Final = 2.0
 """So long a member that joins waits for the states of its partitions, rather than to hear of them
@@ -55,8 +55,8 @@ class ShareGroups:
 
     def __init__(
         self,
-        leads: Leads[GroupShard],
-        topic: StateTopic,
+        leads: CoordinatorRuntime[GroupShard],
+        topic: InternalTopic,
         keeper: ShareStateKeeper,
         *,
         clock: Clock,

@@ -17,14 +17,14 @@ from uuid import UUID
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.log import CoordinatorLog, CoordinatorLogFormat
+from moldau.coordinators.runtime.runtime import CoordinatorRuntime, ShardDuties
+from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import KafkaError
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Leads, ShardDuties
-from moldau.shards.state_log import LogFormat, StateLog
-from moldau.shards.state_shard import wait_for_answer
-from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ShareCoordinator:
         self,
         *,
         broker_id: BrokerId,
-        topic: StateTopic,
+        topic: InternalTopic,
         image: Callable[[], MetadataImage],
         options: Callable[[], BrokerOptions],
         clock: Clock,
@@ -63,7 +63,7 @@ class ShareCoordinator:
         self._workers = workers
         self._duties = duties
         self._spawn = spawn
-        self._leads: Leads[ShareStateShard] = Leads(
+        self._leads: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
             topic,
             self._make_shard,
             noun="share partition",
@@ -76,14 +76,14 @@ class ShareCoordinator:
         from moldau.shares.share_state_log import decode_share_state, encode_share_state
         from moldau.shares.share_state_shard import ShareStateShard
 
-        log_format: LogFormat[ShareStateRecord, ShareStateRecord] = LogFormat(
+        log_format: CoordinatorLogFormat[ShareStateRecord, ShareStateRecord] = CoordinatorLogFormat(
             encode=encode_share_state,
             decode=decode_share_state,
             codec=lambda: Codec(self._options().share_coordinator_state_topic_compression_codec),
             load_buffer_bytes=lambda: self._options().share_coordinator_load_buffer_size,
             locate=lambda record, offset: record._replace(offset=offset),
         )
-        log = StateLog(
+        log = CoordinatorLog(
             partition,
             log_format,
             clock=self._clock,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from moldau.clock import Clock
+from moldau.coordinators.runtime.shard import CoordinatorShard, Eventually, ShardLog
 from moldau.errors import ErrorCode, KafkaError
-from moldau.shards.state_shard import Eventually, ShardLog, StateShard
 from moldau.shares.port import SharePartitionKey
 from moldau.shares.rules.state_events import DeleteState, SnapshotState, StateAnswer, StateEvent
 from moldau.shares.rules.state_machine import HasPartition, ShareStates
@@ -27,7 +27,7 @@ _SNAPSHOTS_AT_ONCE = 200
 _DELETED_AT_ONCE = 1_000
 
 
-class ShareStateShard(StateShard[ShareStates, ShareStateRecord, ShareStateRecord]):
+class ShareStateShard(CoordinatorShard[ShareStates, ShareStateRecord, ShareStateRecord]):
     """The coordinator of some share partitions: `load` once, then `submit`; `close` at the end."""
 
     def __init__(

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
+from moldau.coordinators.transactions.rules.records import decode_transaction
+from moldau.coordinators.transactions.rules.transaction_metadata import TransactionMetadata
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TRANSACTION_STATE_TOPIC, TopicPartition
 from moldau.records.batch_header import read_header
@@ -30,8 +32,6 @@ from moldau.testing.simulated_transactions import (
 )
 from moldau.testing.simulated_workload import Workload
 from moldau.testing.transaction_history import ReadRecord, ToldEnd, TransactionHistory
-from moldau.transactions.rules.transaction_metadata import TransactionMetadata
-from moldau.transactions.transaction_log import decode_transaction
 
 SINKS: Final = (TopicPartition("results", 0), TopicPartition("results", 1))
 _SHARE_OF_SEEDS: Final = 0.15

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.errors import MoldauError
 from moldau.groups.offsets_log import decode
 from moldau.groups.rules.records import OffsetRecord
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.record_batch import records_of
-from moldau.shards.placement import partition_for
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 

@@ -7,9 +7,9 @@ from mutants.mutant import Edit, Mutant, Seeds
 _SHARD = "moldau.groups.shard"
 _GROUP_COORDINATOR = "moldau.groups.coordinator"
 _OFFSET_VIEWS = "moldau.groups.rules.offset_views"
-_STATE_SHARD = "moldau.shards.state_shard"
-_LEADS = "moldau.shards.leads"
-_STATE_LOG = "moldau.shards.state_log"
+_STATE_SHARD = "moldau.coordinators.runtime.shard"
+_LEADS = "moldau.coordinators.runtime.runtime"
+_STATE_LOG = "moldau.coordinators.runtime.log"
 _UNIT = "unit/groups"
 _STORIES = "scenarios/test_group_stories.py"
 
@@ -68,7 +68,9 @@ MUTANTS = (
         name="a-commit-that-too-few-have-is-a-success",
         rule="GRP-8",
         breaks="`min.insync.replicas` is not asked when a commit is answered",
-        edits=(Edit(_STATE_SHARD, "StateShard._find_fault", "self._log.is_safe", "self._log"),),
+        edits=(
+            Edit(_STATE_SHARD, "CoordinatorShard._find_fault", "self._log.is_safe", "self._log"),
+        ),
         tests=(f"{_UNIT}/test_shard.py::test_a_commit_that_too_few_replicas_have_is_no_success",),
     ),
     Mutant(
@@ -77,7 +79,7 @@ MUTANTS = (
         breaks="the CRC is not checked when a coordinator loads its state",
         edits=(Edit(_STATE_LOG, "_read", "find_damaged_batch(data, offset)", "None"),),
         tests=(
-            "unit/shards/test_state_log.py::"
+            "unit/coordinators/runtime/test_coordinator_log.py::"
             "test_a_flipped_bit_is_not_loaded_and_the_partition_is_reported_as_damaged",
             "unit/broker/test_replicated_groups.py::"
             "test_a_coordinator_that_loads_a_flipped_bit_resigns_and_the_position_stays_as_committed",
@@ -87,8 +89,10 @@ MUTANTS = (
         name="a-load-without-a-file-handle-is-not-tried-again",
         rule="loading of coordinators",
         breaks="a coordinator that had no file handle while it was loading stays in that state",
-        edits=(Edit(_LEADS, "Leads._load", "shard.is_closed", "True"),),
-        tests=("unit/shards/test_leads.py::test_a_load_without_a_file_handle_is_tried_again",),
+        edits=(Edit(_LEADS, "CoordinatorRuntime._load", "shard.is_closed", "True"),),
+        tests=(
+            "unit/coordinators/runtime/test_coordinator_runtime.py::test_a_load_without_a_file_handle_is_tried_again",
+        ),
     ),
     Mutant(
         name="a-shard-that-was-written-in-part-goes-on",
@@ -97,7 +101,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE_SHARD,
-                "StateShard._append",
+                "CoordinatorShard._append",
                 "self._log.end_offset != former_end",
                 "former_end > 1 << 60",
             ),
@@ -114,7 +118,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE_SHARD,
-                "StateShard.ask",
+                "CoordinatorShard.ask",
                 "self._queue.is_committed",
                 "self._log.end_offset >= 0",
             ),
@@ -131,7 +135,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADS,
-                "Leads._lead",
+                "CoordinatorRuntime._lead",
                 "partition.log.log_start_offset == partition.log.log_end_offset",
                 "partition.log.log_start_offset <= partition.log.log_end_offset",
             ),
@@ -144,7 +148,10 @@ MUTANTS = (
         breaks="a coordinator answers after the end of its lease",
         edits=(
             Edit(
-                _LEADS, "Leads.require", "not lead.partition.holds_lease", "lead.partition is None"
+                _LEADS,
+                "CoordinatorRuntime.require",
+                "not lead.partition.holds_lease",
+                "lead.partition is None",
             ),
         ),
         tests=(
@@ -159,7 +166,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADS,
-                "Leads.on_partition_changed",
+                "CoordinatorRuntime.on_partition_changed",
                 "partition.state.is_settled",
                 "partition.is_leader",
             ),
@@ -244,9 +251,9 @@ MUTANTS = (
         name="a-disk-that-fails-under-a-coordinator-stays-in-service",
         rule="loading of coordinators",
         breaks="a disk that cannot be read ends the broker, after its load was tried again",
-        edits=(Edit("moldau.shards.state_log", "StateLog.load", "OSError", "()"),),
+        edits=(Edit("moldau.coordinators.runtime.log", "CoordinatorLog.load", "OSError", "()"),),
         tests=(
-            "unit/shards/test_state_log.py::"
+            "unit/coordinators/runtime/test_coordinator_log.py::"
             "test_a_disk_that_cannot_be_read_goes_offline_and_the_load_says_so",
         ),
     ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_MEMORY = "unit/transactions/test_coordinator_in_memory.py"
-_LOG = "moldau.transactions.transaction_log"
+_MEMORY = "unit/coordinators/transactions/test_coordinator_in_memory.py"
+_LOG = "moldau.coordinators.transactions.rules.records"
 _MANY = "test_a_transaction_that_is_taken_can_be_ended_however_many_partitions_it_has"
 _LOST = "test_a_member_that_was_replaced_has_no_name_to_commit_by_in_a_transaction"
 
@@ -16,7 +16,7 @@ MUTANTS = (
         breaks="what is prepared in the log of a coordinator that takes over is left alone",
         edits=(
             Edit(
-                "moldau.transactions.shard",
+                "moldau.coordinators.transactions.coordinator",
                 "TransactionShard._begin",
                 "for markers in self._machine.markers(): ...",
                 "self._machine.markers()",
@@ -53,11 +53,16 @@ MUTANTS = (
         breaks="a prepared transaction of two phases is aborted when time is over",
         edits=(
             Edit(
-                "moldau.transactions.rules.transaction_metadata",
+                "moldau.coordinators.transactions.rules.transaction_metadata",
                 "TransactionMetadata.may_time_out",
                 "not self.has_two_phases",
             ),
-            Edit("moldau.transactions.rules.transaction_metadata", "", "2 ** 31 - 1", "1000"),
+            Edit(
+                "moldau.coordinators.transactions.rules.transaction_metadata",
+                "",
+                "2 ** 31 - 1",
+                "1000",
+            ),
         ),
         seeds=Seeds(count=16, transactions=True, by=("TXN-6",)),
         tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
@@ -68,7 +73,7 @@ MUTANTS = (
         breaks="a producer that is to complete what another one has prepared has it aborted",
         edits=(
             Edit(
-                "moldau.transactions.rules.transactions",
+                "moldau.coordinators.transactions.rules.transactions",
                 "_init",
                 "found.has_two_phases",
                 "not found.has_two_phases",
@@ -83,7 +88,7 @@ MUTANTS = (
         breaks="a client that asks again and again fills the memory of the coordinator",
         edits=(
             Edit(
-                "moldau.transactions.shard",
+                "moldau.coordinators.transactions.coordinator",
                 "TransactionShard.wait_until_completed",
                 "future in waiting",
                 "False",

@@ -9,10 +9,10 @@ from typing import Any
 from moldau.broker.auto_topic_creation import RETRY_SECONDS, WAIT_SECONDS, InternalTopics
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import InvalidReplicationFactorError
-from moldau.groups.rules.streams_topics import InternalTopic
+from moldau.groups.rules.streams_topics import CreatableTopic
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 
-GOOD, BAD = InternalTopic("good", 1, 0), InternalTopic("bad", 1, 3)
+GOOD, BAD = CreatableTopic("good", 1, 0), CreatableTopic("bad", 1, 3)
 
 
 class Maker:
@@ -38,7 +38,7 @@ class Stage:
     def __init__(self) -> None:
         self.clock, self.maker = ManualClock(), Maker()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.made: list[InternalTopic] = []
+        self.made: list[CreatableTopic] = []
         self.topics = InternalTopics(self.maker, self.clock, self._spawn)
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -46,7 +46,7 @@ class Stage:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def make(self, *topics: InternalTopic) -> dict[str, str]:
+    async def make(self, *topics: CreatableTopic) -> dict[str, str]:
         return await self.topics.make(topics, self.made.append)
 
 

@@ -40,7 +40,6 @@ main()
 NEEDED_BY_SOME = {
     "groups": "groups.rules* groups.shard groups.share_groups groups.offsets_log",
     "share groups": "shares.rules* shares.share_part* broker.share_persister broker.dead_letters",
-    "transactions": "transactions.rules* transactions.shard transactions.transaction_log",
     "metrics.listener": "net.http_server metrics.exposition metrics.catalogue "
     "broker.monitoring.endpoint broker.monitoring.collector broker.monitoring.group_lag "
     "broker.monitoring.probes",

@@ -11,6 +11,7 @@ from group_world import World
 
 from moldau.broker.server import BrokerServer
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.runtime.log import CoordinatorLog
 from moldau.errors import BatchTooLargeError, InvalidRecordError, NotLeaderError
 from moldau.groups.offsets_log import encode
 from moldau.groups.rules.groups import Groups
@@ -33,7 +34,6 @@ from moldau.records.record_batch import (
     build_marker_batch,
 )
 from moldau.replication.partition import Partition
-from moldau.shards.state_log import StateLog
 
 
 class Bench:
@@ -46,7 +46,7 @@ class Bench:
         assert found is not None
         self.partition: Partition = found
         shard = broker.services.groups._make_shard(found)
-        self.log = cast("StateLog[CoordinatorRecord, CoordinatorRecord]", shard._log)
+        self.log = cast("CoordinatorLog[CoordinatorRecord, CoordinatorRecord]", shard._log)
 
     @property
     def now(self) -> float:

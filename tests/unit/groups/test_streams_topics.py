@@ -6,7 +6,7 @@ import pytest
 
 from moldau.groups.rules.streams_topics import (
     MOST_TASKS,
-    InternalTopic,
+    CreatableTopic,
     InvalidTopologyError,
     StreamsStatus,
     configure,
@@ -59,8 +59,8 @@ def test_internal_topics_get_as_many_partitions_as_what_is_read() -> None:
     assert configured.fault.status is StreamsStatus.MISSING_INTERNAL_TOPICS
     assert configured.fault.detail == "Internal topics are missing: by-word, counts-changelog"
     assert configured.missing == (
-        InternalTopic("by-word", 3, 0),
-        InternalTopic("counts-changelog", 3, 2, (("cleanup.policy", "compact"),)),
+        CreatableTopic("by-word", 3, 0),
+        CreatableTopic("counts-changelog", 3, 2, (("cleanup.policy", "compact"),)),
     )
     assert configured.task_counts == {"0": 3, "1": 3}
     assert configured.stateful == {"1"}

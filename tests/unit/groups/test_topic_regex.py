@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("re2", reason="install moldau[regex]")
 
+from moldau.coordinators.runtime import regular_expressions
+from moldau.coordinators.runtime.regular_expressions import compile_regular_expression
 from moldau.errors import (
     ErrorCode,
     InvalidRegularExpressionError,
     RegularExpressionsNotSupportedError,
 )
 from moldau.groups.rules.topic_regex import check_regex, find_matching
-from moldau.shards import regular_expressions
-from moldau.shards.regular_expressions import compile_regular_expression
 
 
 def test_whole_names_match_those_of_internal_topics_too() -> None:

@@ -14,10 +14,10 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import require_group, require_transactional_id
 from moldau.broker.services import RequestContext
 from moldau.broker.transaction_requests import error_for
+from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
+from moldau.coordinators.transactions.rules.transactions import AddPartitions
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition
-from moldau.transactions.rules.transaction_events import AddPartitions
-from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.wire.apis import ADD_OFFSETS_TO_TXN
 
 if TYPE_CHECKING:

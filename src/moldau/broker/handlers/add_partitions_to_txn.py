@@ -22,11 +22,11 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_cluster, may_topic, may_transactional_id
 from moldau.broker.services import RequestContext, Services
 from moldau.broker.transaction_requests import error_for
+from moldau.coordinators.runtime.shard import wait_for_answer
+from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
+from moldau.coordinators.transactions.rules.transactions import AddPartitions
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition
-from moldau.shards.state_shard import wait_for_answer
-from moldau.transactions.rules.transaction_events import AddPartitions
-from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import DeleteGroup
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DELETE_GROUPS
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from moldau.broker.api import Slices, answered_class, encode_element, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedGroup, DescribedMember
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see, may_transactional_id
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType
-from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import DESCRIBE_TRANSACTIONS
 
 if TYPE_CHECKING:
     from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest
 
-    from moldau.transactions.rules.transaction_metadata import TransactionMetadata
+    from moldau.coordinators.transactions.rules.transaction_metadata import TransactionMetadata
 
 API = serves(DESCRIBE_TRANSACTIONS)
 

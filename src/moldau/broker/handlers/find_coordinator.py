@@ -25,9 +25,9 @@ from moldau.broker.authorization import (
 )
 from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
+from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, parse_uuid
-from moldau.shards.state_topic import StateTopic
 from moldau.wire.apis import FIND_COORDINATOR
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _find_denial(key: str, key_type: int, context: RequestContext) -> dict[str, 
     return None
 
 
-def _topic_of(key_type: int, context: RequestContext) -> StateTopic | None:
+def _topic_of(key_type: int, context: RequestContext) -> InternalTopic | None:
     services = context.services
     match key_type:
         case 0:
@@ -114,7 +114,7 @@ def _find_fault(key: str, key_type: int) -> dict[str, object] | None:
     return _refuse(ErrorCode.invalid_request, message)
 
 
-async def _make_topic(topic: StateTopic) -> dict[str, object] | None:
+async def _make_topic(topic: InternalTopic) -> dict[str, object] | None:
     try:
         await topic.ensure()
     except KafkaError as error:
@@ -122,7 +122,7 @@ async def _make_topic(topic: StateTopic) -> dict[str, object] | None:
     return None
 
 
-def _find(key: str, topic: StateTopic, context: RequestContext) -> dict[str, object]:
+def _find(key: str, topic: InternalTopic, context: RequestContext) -> dict[str, object]:
     services = context.services
     state = topic.find_state(key)
     endpoints = reachable_endpoints(services.image.brokers, context.connection.listener_name)

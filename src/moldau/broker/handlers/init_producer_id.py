@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_transactional_id, may_write_somewhere
 from moldau.broker.services import RequestContext
+from moldau.coordinators.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
+from moldau.coordinators.transactions.rules.transactions import InitProducer, TransactionAnswer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, AclOperation
-from moldau.transactions.rules.transaction_events import InitProducer, TransactionAnswer
-from moldau.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
 from moldau.wire.apis import INIT_PRODUCER_ID
 from moldau.wire.shape import millis
 

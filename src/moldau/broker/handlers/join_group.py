@@ -18,12 +18,12 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_group, topic_filter
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import JoinAnswer
 from moldau.groups.rules.events import Join
 from moldau.groups.rules.members import GroupProtocol
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis
 

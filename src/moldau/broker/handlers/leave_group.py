@@ -15,11 +15,11 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import LeaveAnswer
 from moldau.groups.rules.events import Leave, LeavingMember
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import LEAVE_GROUP
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_see
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.regular_expressions import compile_regular_expression
+from moldau.coordinators.transactions.rules.transaction_metadata import TransactionState
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclResourceType
-from moldau.shards.regular_expressions import compile_regular_expression
-from moldau.transactions.rules.transaction_states import TransactionState
 from moldau.wire.apis import LIST_TRANSACTIONS
 
 if TYPE_CHECKING:
     from kio.schema.list_transactions.v2 import ListTransactionsRequest
 
-    from moldau.transactions.rules.transaction_metadata import TransactionMetadata
+    from moldau.coordinators.transactions.rules.transaction_metadata import TransactionMetadata
 
 API = serves(LIST_TRANSACTIONS)
 

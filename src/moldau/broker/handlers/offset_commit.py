@@ -17,11 +17,11 @@ from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.offset_rows import OffsetRows
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
 from moldau.model import NO_TIMESTAMP, AclOperation
-from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis
 

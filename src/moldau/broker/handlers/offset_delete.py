@@ -11,11 +11,11 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import DeleteOffsets
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_DELETE
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from moldau.broker.api import serves
 from moldau.broker.group_requests import respond
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial, shape_heartbeat
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
 from moldau.groups.rules.events import ShareHeartbeat
-from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import SHARE_GROUP_HEARTBEAT
 
 if TYPE_CHECKING:

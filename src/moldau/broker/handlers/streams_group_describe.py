@@ -17,12 +17,12 @@ from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, 
 from moldau.broker.group_requests import respond
 from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedStreamsGroup, DescribedStreamsMember
 from moldau.groups.rules.streams_tasks import Tasks
 from moldau.groups.rules.streams_topology import Subtopology, TopicInfo, Topology
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import STREAMS_GROUP_DESCRIBE
 
 if TYPE_CHECKING:

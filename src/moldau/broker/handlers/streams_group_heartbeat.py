@@ -25,13 +25,14 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_create_topic
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import EndpointTasks, StreamsHeartbeatAnswer
 from moldau.groups.rules.assigned_partitions import partitions_of
 from moldau.groups.rules.events import StreamsHeartbeat
 from moldau.groups.rules.streams_group_records import StreamsEndpoint
 from moldau.groups.rules.streams_tasks import NO_TASKS, TaskSet
-from moldau.groups.rules.streams_topics import InternalTopic, StreamsStatus
+from moldau.groups.rules.streams_topics import CreatableTopic, StreamsStatus
 from moldau.groups.rules.streams_topology import (
     CopartitionGroup,
     Subtopology,
@@ -39,7 +40,6 @@ from moldau.groups.rules.streams_topology import (
     Topology,
 )
 from moldau.model import INTERNAL_TOPICS, find_topic_name_fault
-from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import STREAMS_GROUP_HEARTBEAT
 from moldau.wire.shape import millis
 
@@ -184,7 +184,7 @@ async def _make_missing(
     if charge is not None and charge.owes_mutations:
         return _tell(answer, "Creation failed: controller_mutation_rate is exceeded")
 
-    def on_made(topic: InternalTopic) -> None:
+    def on_made(topic: CreatableTopic) -> None:
         audit_change(context, f"Topic:{topic.name}")
         if charge is not None:
             charge.note_mutations(topic.partition_count)

@@ -14,11 +14,11 @@ from moldau.broker.api import serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
+from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import SyncAnswer
 from moldau.groups.rules.events import Sync
 from moldau.model import AclOperation
-from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import SYNC_GROUP
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from moldau.broker.authorization import may_group, may_transactional_id
 from moldau.broker.offset_rows import OffsetRows
 from moldau.broker.services import RequestContext
 from moldau.broker.transaction_verifier import Question, find_refusal
+from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     ErrorCode,
@@ -28,7 +29,6 @@ from moldau.errors import (
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitTransactionOffsets
 from moldau.model import AclOperation
-from moldau.shards.state_shard import wait_for_answer
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT
 

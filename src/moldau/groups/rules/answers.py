@@ -21,7 +21,7 @@ from moldau.groups.rules.streams_group_records import (
     StreamsMember,
 )
 from moldau.groups.rules.streams_tasks import Tasks
-from moldau.groups.rules.streams_topics import InternalTopic, StatusNote
+from moldau.groups.rules.streams_topics import CreatableTopic, StatusNote
 from moldau.groups.rules.streams_topology import Topology
 from moldau.model import NO_GENERATION
 
@@ -122,7 +122,7 @@ class StreamsHeartbeatAnswer:
     tasks: Tasks | None = None  # None: what it was last told
     endpoint_epoch: int = 0
     endpoints: tuple[EndpointTasks, ...] | None = None  # None: what it was last told
-    missing: tuple[InternalTopic, ...] = ()  # topics that are to be made
+    missing: tuple[CreatableTopic, ...] = ()  # topics that are to be made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class StatusNote(NamedTuple):
     detail: str
 
 
-class InternalTopic(NamedTuple):
+class CreatableTopic(NamedTuple):
     """A topic that is to be made for an application."""
 
     name: str
@@ -61,7 +61,7 @@ class ConfiguredTopology:
     partition_counts: Mapping[str, int] = field(default_factory=dict)  # of internal topics
     task_counts: Mapping[str, int] = field(default_factory=dict)  # by subtopology
     stateful: frozenset[str] = frozenset()  # subtopologies that remember something
-    missing: tuple[InternalTopic, ...] = ()
+    missing: tuple[CreatableTopic, ...] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -221,7 +221,7 @@ class _Counts:
             )
         return tasks
 
-    def find_missing(self) -> tuple[InternalTopic, ...]:
+    def find_missing(self) -> tuple[CreatableTopic, ...]:
         wanted: dict[str, TopicInfo] = {}
         for one in self._subtopologies:
             wanted.update((topic.name, topic) for topic in one.internal_topics)
@@ -233,7 +233,7 @@ class _Counts:
                     f"{self.decided[name]}, found {self._existing[name]}",
                 )
         return tuple(
-            InternalTopic(
+            CreatableTopic(
                 name, self.decided[name], wanted[name].replication_factor, wanted[name].configs
             )
             for name in sorted(wanted.keys() - self._existing.keys())

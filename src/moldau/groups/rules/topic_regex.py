@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any, Final
 
-from moldau.shards.regular_expressions import compile_regular_expression
+from moldau.coordinators.runtime.regular_expressions import compile_regular_expression
 
 REFRESH_MS: Final = 600_000
 """So long an expression stands for the same topics, where clients may not know of all; the default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.shards.placement import java_hash, partition_for
+from moldau.coordinators.runtime.internal_topic import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

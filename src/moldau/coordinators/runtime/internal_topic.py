@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from moldau.clock import Clock, finish_within
@@ -25,7 +26,6 @@ from moldau.model import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from moldau.shards.placement import partition_for
 
 _log = logging.getLogger("moldau.coordinators")
 
@@ -52,13 +52,13 @@ _SIZES: Final = {
 """How many partitions and replicas each of them has."""
 
 
-class StateTopicMaker(Protocol):
+class TopicCreator(Protocol):
     """`broker.topic_maker.TopicMaker`, as far as it is needed here."""
 
     def create_topic(self, spec: TopicSpec) -> Awaitable[TopicState]: ...
 
 
-class StateTopic:
+class InternalTopic:
     """The topic of the whole cluster. Safe to call from many tasks of one loop at once."""
 
     def __init__(
@@ -66,7 +66,7 @@ class StateTopic:
         name: str,
         *,
         options: Callable[[], BrokerOptions],
-        maker: StateTopicMaker,
+        maker: TopicCreator,
         image: Callable[[], MetadataImage],
         wait_until_applied: Callable[[], Awaitable[None]],
         spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]],
@@ -121,7 +121,7 @@ class StateTopic:
     async def _make(self) -> None:
         try:
             await self._load_rooms()
-            await self._maker.create_topic(plan_state_topic(self.name, self._options()))
+            await self._maker.create_topic(plan_internal_topic(self.name, self._options()))
         except TopicExistsError:
             pass  # another broker was faster
         except KafkaError as error:
@@ -138,7 +138,7 @@ class StateTopic:
             _log.warning("cannot make %s, which coordinators need: %s", self.name, refusal)
 
 
-def plan_state_topic(name: str, options: BrokerOptions) -> TopicSpec:
+def plan_internal_topic(name: str, options: BrokerOptions) -> TopicSpec:
     """The topic as it is made. Where nobody says how many replicas it has, it has three in a
     cluster, as Kafka's, and one on a broker alone."""
     partition_count, replication_factor = _SIZES[name]
@@ -151,3 +151,26 @@ def plan_state_topic(name: str, options: BrokerOptions) -> TopicSpec:
         else _IN_A_CLUSTER,
         configs=find_internal_configs(name, options) or {},
     )
+
+
+_SIGN = 1 << 31
+_MASK = (1 << 32) - 1
+
+
+@lru_cache(maxsize=4096)
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign.
+
+    Remembered: every request to a coordinator asks for it.
+    """
+    units = memoryview(text.encode("utf-16-be", "surrogatepass"))
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & _MASK
+    return value - (1 << 32) if value & _SIGN else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Kafka's `Utils.abs` makes zero of the one number that has no positive twin."""
+    value = java_hash(key)
+    return (0 if value == -_SIGN else abs(value)) % partition_count

@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from moldau.clock import Clock
+from moldau.clock import Clock, Timer
+from moldau.coordinators.runtime.log import AppendTransaction
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -26,8 +28,6 @@ from moldau.errors import (
     NotCoordinatorError,
 )
 from moldau.records.record_batch import EndTransactionMarker
-from moldau.shards.commit_queue import CommitQueue
-from moldau.shards.state_log import AppendTransaction
 
 _log = logging.getLogger("moldau.coordinators")
 
@@ -62,7 +62,7 @@ R = TypeVar("R")  # what is read: also the ends of transactions
 
 
 class ShardLog(Protocol[S_contra, R]):
-    """What a shard needs of its log (`state_log.StateLog`)."""
+    """What a shard needs of its log (`log.CoordinatorLog`)."""
 
     def watch(self, on_commit: Callable[[], None]) -> None:
         """Call it, until `close`, when `committed_offset` may have moved."""
@@ -123,7 +123,7 @@ M = TypeVar("M", bound=Machine)
 S = TypeVar("S")
 
 
-class StateShard(ABC, Generic[M, S, R]):
+class CoordinatorShard(ABC, Generic[M, S, R]):
     """`load` once, then `ask`; `close` at the end."""
 
     def __init__(
@@ -139,7 +139,7 @@ class StateShard(ABC, Generic[M, S, R]):
         self._log = log
         self._machine = machine
         self._clock = clock
-        self._queue = CommitQueue(log, clock, commit_timeout_ms)
+        self._queue = DeferredEventQueue(log, clock, commit_timeout_ms)
         self._is_loaded = False
         self._is_refused = False  # the last write to the log did not succeed
         self._is_closed = False
@@ -260,3 +260,71 @@ class StateShard(ABC, Generic[M, S, R]):
             return _APPEND_ERRORS.get(error.code, error.code)
         self._is_refused = False
         return None
+
+
+Complete = Callable[[ErrorCode | None], None]
+"""Called once: with None when the log is committed, else with what the client is to be told."""
+
+
+class CommittedLog(Protocol):
+    """How far a log goes, and how far it is there to stay."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def committed_offset(self) -> int: ...
+
+
+class _DeferredEvent(NamedTuple):
+    end_offset: int
+    deadline: float
+    let_go: Complete
+
+
+class DeferredEventQueue:
+    """`hold`, then `release` when the log's commitment may have moved; `close` at the end."""
+
+    def __init__(self, log: CommittedLog, clock: Clock, timeout_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._held: deque[_DeferredEvent] = deque()  # in the order of their offsets
+        self._timer: Timer | None = None  # for the first of them
+
+    @property
+    def is_committed(self) -> bool:
+        """Nothing that was written could still be lost."""
+        return self._log.end_offset <= self._log.committed_offset
+
+    def hold(self, let_go: Complete) -> None:
+        """Until everything that is in the log now is committed."""
+        timeout_seconds = self._timeout_ms() / 1000
+        deadline = self._clock.monotonic() + timeout_seconds
+        self._held.append(_DeferredEvent(self._log.end_offset, deadline, let_go))
+        if self._timer is None:
+            self._timer = self._clock.call_later(timeout_seconds, self._give_up)
+
+    def release(self) -> None:
+        committed = self._log.committed_offset
+        while self._held and self._held[0].end_offset <= committed:
+            self._held.popleft().let_go(None)
+
+    def _give_up(self) -> None:
+        """The replicas do not follow: whoever has waited long enough is told to ask again."""
+        self._timer = None
+        now = self._clock.monotonic()
+        while self._held and self._held[0].deadline <= now:
+            self._held.popleft().let_go(ErrorCode.coordinator_not_available)
+        if self._held:
+            left_seconds = self._held[0].deadline - now
+            self._timer = self._clock.call_later(left_seconds, self._give_up)
+
+    def close(self, error: ErrorCode) -> None:
+        """Whoever waits is told."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held = self._held, deque()
+        for one in held:
+            one.let_go(error)

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moldau.errors import ErrorCode
-from moldau.model import TopicPartition
-from moldau.transactions.rules.transaction_events import (
+from moldau.coordinators.transactions.rules.records import decode_transaction, encode_transaction
+from moldau.coordinators.transactions.rules.transaction_metadata import MAX_EPOCH, IdAndEpoch
+from moldau.coordinators.transactions.rules.transactions import (
     AddPartitions,
     EndTransaction,
     ExpireId,
@@ -23,11 +23,11 @@ from moldau.transactions.rules.transaction_events import (
     TransactionAnswer,
     TransactionEvent,
     TransactionRecord,
+    Transactions,
     markers_of,
 )
-from moldau.transactions.rules.transaction_metadata import MAX_EPOCH, IdAndEpoch
-from moldau.transactions.rules.transactions import Transactions
-from moldau.transactions.transaction_log import decode_transaction, encode_transaction
+from moldau.errors import ErrorCode
+from moldau.model import TopicPartition
 
 ID = "pipeline-1"
 TIMEOUT_MS = 1000

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from moldau.clock import Clock
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.shard import CoordinatorShard
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     KafkaError,
@@ -20,8 +22,6 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.replication.partition import Partition
-from moldau.shards.state_shard import StateShard
-from moldau.shards.state_topic import StateTopic
 
 _log = logging.getLogger("moldau.coordinators")
 
@@ -30,7 +30,7 @@ _LONGEST_PAUSE_SECONDS = 60.0
 _MAKING_PAUSE_SECONDS = 5.0
 
 
-S = TypeVar("S", bound=StateShard[Any, Any, Any])
+S = TypeVar("S", bound=CoordinatorShard[Any, Any, Any])
 
 
 class ShardDuties(Protocol):
@@ -45,7 +45,7 @@ class ShardDuties(Protocol):
         ...
 
 
-class _Lead(Generic[S]):
+class _CoordinatorContext(Generic[S]):
     """A partition that this broker leads, and its shard."""
 
     __slots__ = ("leader_epoch", "partition", "shard")
@@ -60,12 +60,12 @@ class _Lead(Generic[S]):
         return partition is self.partition and partition.state.has_led_since(self.leader_epoch)
 
 
-class Leads(Generic[S]):
+class CoordinatorRuntime(Generic[S]):
     """`make` makes a shard for a partition; `noun` says what is coordinated."""
 
     def __init__(
         self,
-        topic: StateTopic,
+        topic: InternalTopic,
         make: Callable[[Partition], S],
         *,
         noun: str,
@@ -79,7 +79,7 @@ class Leads(Generic[S]):
         self._broker_id = broker_id
         self._clock = clock
         self._duties = duties
-        self._by_partition: dict[int, _Lead[S]] = {}
+        self._by_partition: dict[int, _CoordinatorContext[S]] = {}
         self._lost: set[int] = set()  # partitions that were here and are not any more
         self._unmade: dict[int, Partition] = {}  # whose shards could not be made; tried again
         self._is_closed = False
@@ -150,7 +150,7 @@ class Leads(Generic[S]):
             again = partial(self._lead_after_all, number, partition)
             self._clock.call_later(_MAKING_PAUSE_SECONDS, again)
             return
-        lead = self._by_partition[number] = _Lead(partition, shard)
+        lead = self._by_partition[number] = _CoordinatorContext(partition, shard)
         shard.on_torn = partial(self._load_again, number, lead)
         if partition.log.log_start_offset == partition.log.log_end_offset:
             shard.load_nothing()
@@ -161,7 +161,7 @@ class Leads(Generic[S]):
         if self._unmade.get(number) is partition:
             self.on_partition_changed(partition.topic_partition, partition)
 
-    def _load_again(self, number: int, torn: _Lead[S]) -> None:
+    def _load_again(self, number: int, torn: _CoordinatorContext[S]) -> None:
         if self._by_partition.get(number) is torn and torn.is_still(torn.partition):
             self._lead(number, torn.partition)
 

@@ -13,6 +13,11 @@ import pytest
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.runtime.internal_topic import (
+    WAIT_SECONDS,
+    InternalTopic,
+    plan_internal_topic,
+)
 from moldau.errors import CoordinatorNotAvailableError, InvalidReplicationFactorError
 from moldau.model import (
     GROUP_OFFSETS_TOPIC,
@@ -23,7 +28,6 @@ from moldau.model import (
     LeaderEpoch,
     TopicId,
 )
-from moldau.shards.state_topic import WAIT_SECONDS, StateTopic, plan_state_topic
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 
 IN_A_CLUSTER = {"zookeeper.connect": "127.0.0.1:2181"}
@@ -31,8 +35,8 @@ IN_A_CLUSTER = {"zookeeper.connect": "127.0.0.1:2181"}
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 def test_a_state_topic_has_three_replicas_in_a_cluster_and_one_on_a_broker_alone(name: str):
-    assert plan_state_topic(name, BrokerOptions.resolve({})).replication_factor == 1
-    assert plan_state_topic(name, BrokerOptions.resolve(IN_A_CLUSTER)).replication_factor == 3
+    assert plan_internal_topic(name, BrokerOptions.resolve({})).replication_factor == 1
+    assert plan_internal_topic(name, BrokerOptions.resolve(IN_A_CLUSTER)).replication_factor == 3
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_a_state_topic_has_three_replicas_in_a_cluster_and_one_on_a_broker_alone
     ],
 )
 def test_a_state_topic_has_what_somebody_set(name: str, partitions: str, replicas: str):
-    spec = plan_state_topic(name, BrokerOptions.resolve({partitions: "7", replicas: "2"}))
+    spec = plan_internal_topic(name, BrokerOptions.resolve({partitions: "7", replicas: "2"}))
     assert (spec.name, spec.partition_count, spec.replication_factor) == (name, 7, 2)
 
 
@@ -81,7 +85,7 @@ def test_what_keeps_a_state_topic_from_being_made_is_said_once(
     refusals = ("only 1 broker is alive",) * 3 + ("only 2 brokers are alive",) * 3
 
     async def story() -> None:
-        topic = StateTopic(
+        topic = InternalTopic(
             GROUP_OFFSETS_TOPIC,
             options=lambda: BrokerOptions.resolve({}),
             maker=TooFewBrokers(*refusals),
@@ -111,7 +115,7 @@ class Stage:
         self.is_allowed = asyncio.Event()
         self.made = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self.topic = StateTopic(
+        self.topic = InternalTopic(
             GROUP_OFFSETS_TOPIC,
             options=lambda: BrokerOptions.resolve({}),
             maker=self,

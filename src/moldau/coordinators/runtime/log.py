@@ -33,7 +33,7 @@ S = TypeVar("S")  # what is written
 R = TypeVar("R")  # what is read: also the ends of transactions
 
 
-class LogFormat(NamedTuple, Generic[S, R]):
+class CoordinatorLogFormat(NamedTuple, Generic[S, R]):
     """How the records of one coordinator are written and read."""
 
     encode: Callable[[S], tuple[bytes, bytes | None]]
@@ -61,13 +61,13 @@ class AppendTransaction(Protocol):
     def verification(self) -> int: ...
 
 
-class StateLog(Generic[S, R]):
+class CoordinatorLog(Generic[S, R]):
     """`watch` once, `close` once. A `shards.state_shard.ShardLog`."""
 
     def __init__(
         self,
         partition: Partition,
-        log_format: LogFormat[S, R],
+        log_format: CoordinatorLogFormat[S, R],
         *,
         clock: Clock,
         workers: Workers,

@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.errors import ErrorCode, InvariantViolation
-from moldau.model import TopicPartition
-from moldau.transactions.rules.transaction_events import (
+from moldau.coordinators.transactions.rules.transaction_metadata import (
+    MAX_EPOCH,
+    MOVES,
+    NO_TIMEOUT_MS,
+    IdAndEpoch,
+    TransactionMetadata,
+    TransactionState,
+    begin_id,
+    check_move,
+    complete,
+    print_table,
+)
+from moldau.coordinators.transactions.rules.transactions import (
     AbortTimedOut,
     AddPartitions,
     EndTransaction,
@@ -19,22 +29,10 @@ from moldau.transactions.rules.transaction_events import (
     TransactionAnswer,
     TransactionEvent,
     TransactionRecord,
+    Transactions,
 )
-from moldau.transactions.rules.transaction_metadata import (
-    MAX_EPOCH,
-    NO_TIMEOUT_MS,
-    IdAndEpoch,
-    TransactionMetadata,
-    begin_id,
-    complete,
-)
-from moldau.transactions.rules.transaction_states import (
-    MOVES,
-    TransactionState,
-    check_move,
-    print_table,
-)
-from moldau.transactions.rules.transactions import Transactions
+from moldau.errors import ErrorCode, InvariantViolation
+from moldau.model import TopicPartition
 
 ID = "orders"
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)

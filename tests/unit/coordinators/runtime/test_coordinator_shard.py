@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import pytest
 
+from moldau.coordinators.runtime.log import AppendTransaction
+from moldau.coordinators.runtime.shard import CoordinatorShard, wait_for_answer
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -19,8 +21,6 @@ from moldau.errors import (
     StorageError,
 )
 from moldau.records.record_batch import EndTransactionMarker
-from moldau.shards.state_log import AppendTransaction
-from moldau.shards.state_shard import StateShard, wait_for_answer
 from moldau.testing.manual_clock import ManualClock
 
 
@@ -91,7 +91,7 @@ class Log:
             yield [record]
 
 
-class Shard(StateShard[Numbers, int, int]):
+class Shard(CoordinatorShard[Numbers, int, int]):
     """The smallest there can be."""
 
     def __init__(self, log: Log) -> None:

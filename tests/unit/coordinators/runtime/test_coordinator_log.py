@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 import pytest
-from replication.replica_bench import CLICKS, Bench, run_story
 
+from moldau.coordinators.runtime.log import CoordinatorLog, CoordinatorLogFormat
 from moldau.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -20,9 +20,9 @@ from moldau.records.batch_header import BatchHeader
 from moldau.records.compression import Codec
 from moldau.records.record import Record
 from moldau.records.record_batch import ControlType, EndTransactionMarker
-from moldau.shards.state_log import LogFormat, StateLog
 from moldau.storage.rules.transaction_verification import NOT_REQUIRED
 from moldau.workers import InlineWorkers
+from unit.replication.replica_bench import CLICKS, Bench, run_story
 
 
 class Row(NamedTuple):
@@ -64,7 +64,7 @@ class Scene:
         self.flushes: list[asyncio.Task[None]] = []
         self.commits = 0
         leader = bench.replicas[1]
-        log_format: LogFormat[Row, Row] = LogFormat(
+        log_format: CoordinatorLogFormat[Row, Row] = CoordinatorLogFormat(
             encode=encode,
             decode=decode,
             codec=lambda: Codec.NONE,
@@ -73,7 +73,7 @@ class Scene:
             locate=lambda row, offset: row._replace(offset=offset),
         )
         self.partition = leader.partition
-        self.log = StateLog(
+        self.log = CoordinatorLog(
             leader.partition,
             log_format,
             clock=bench.clock,

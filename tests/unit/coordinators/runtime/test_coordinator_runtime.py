@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 import pytest
-from replication.replica_bench import CLICKS, Bench, run_story
 
 from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.runtime import CoordinatorRuntime
+from moldau.coordinators.runtime.shard import CoordinatorShard
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     InvalidRecordError,
@@ -20,9 +22,7 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicPartition
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Leads
-from moldau.shards.state_shard import StateShard
-from moldau.shards.state_topic import StateTopic
+from unit.replication.replica_bench import CLICKS, Bench, run_story
 
 HERE, THERE = 1, 2
 KEY = "a group"
@@ -96,8 +96,8 @@ class Scene:
         self.unmade: list[Exception] = []  # what keeps shards from being made, one after the other
         self.replica = bench.replicas[HERE]
         self.partition = self.replica.partition
-        self.leads: Leads[StateShard[Any, Any, Any]] = Leads(
-            cast("StateTopic", self.topic),
+        self.leads: CoordinatorRuntime[CoordinatorShard[Any, Any, Any]] = CoordinatorRuntime(
+            cast("InternalTopic", self.topic),
             self._make,
             noun="group",
             broker_id=BrokerId(HERE),
@@ -105,11 +105,11 @@ class Scene:
             duties=self.duties,
         )
 
-    def _make(self, partition: Partition) -> StateShard[Any, Any, Any]:
+    def _make(self, partition: Partition) -> CoordinatorShard[Any, Any, Any]:
         if self.unmade:
             raise self.unmade.pop(0)
         self.made.append(Shard(partition, self.failures))
-        return cast("StateShard[Any, Any, Any]", self.made[-1])
+        return cast("CoordinatorShard[Any, Any, Any]", self.made[-1])
 
     def elect(self, leader: int, epoch: int) -> None:
         self.topic.state = self.bench.elect(leader, epoch, isr=(leader,))

@@ -27,11 +27,13 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
+from moldau.coordinators.transactions.rules.transaction_metadata import (
+    TransactionMetadata,
+    TransactionState,
+)
+from moldau.coordinators.transactions.rules.transactions import TransactionRecord
 from moldau.errors import InvalidRecordError, MalformedFrameError
 from moldau.model import TopicPartition
-from moldau.transactions.rules.transaction_events import TransactionRecord
-from moldau.transactions.rules.transaction_metadata import TransactionMetadata
-from moldau.transactions.rules.transaction_states import TransactionState
 from moldau.wire.primitives import (
     COMPACT,
     LEGACY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from moldau.coordinators.runtime.shard import Complete, DeferredEventQueue
 from moldau.errors import ErrorCode
-from moldau.shards.commit_queue import CommitQueue, LetGo
 from moldau.testing.manual_clock import ManualClock
 
 TIMEOUT_MS = 5_000
@@ -21,13 +21,13 @@ class Bench:
     def __init__(self) -> None:
         self.log = Log()
         self.clock = ManualClock()
-        self.queue = CommitQueue(self.log, self.clock, lambda: TIMEOUT_MS)
+        self.queue = DeferredEventQueue(self.log, self.clock, lambda: TIMEOUT_MS)
         self.gone: list[tuple[str, ErrorCode | None]] = []
 
     def hold(self, name: str) -> None:
         self.queue.hold(self._let_go(name))
 
-    def _let_go(self, name: str) -> LetGo:
+    def _let_go(self, name: str) -> Complete:
         return lambda error: self.gone.append((name, error))
 
     def write(self) -> None:

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.coordinators.transactions.rules.records import decode_transaction, encode_transaction
+from moldau.coordinators.transactions.rules.transaction_metadata import (
+    TransactionMetadata,
+    TransactionState,
+)
+from moldau.coordinators.transactions.rules.transactions import TransactionRecord
 from moldau.errors import InvalidRecordError
 from moldau.model import TopicPartition
-from moldau.transactions.rules.transaction_events import TransactionRecord
-from moldau.transactions.rules.transaction_metadata import TransactionMetadata
-from moldau.transactions.rules.transaction_states import TransactionState
-from moldau.transactions.transaction_log import decode_transaction, encode_transaction
 
 INT16 = st.integers(-1, 2**15 - 1)
 INT64 = st.integers(-1, 2**63 - 1)

@@ -1,0 +1,1 @@
+"""The coordinator runtime: what the coordinators of groups, transactions and share state share."""

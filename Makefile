@@ -121,7 +121,7 @@ suites: $(VENV)/.dev ## Other projects' test suites against Moldau's brokers; SU
 
 reference: $(VENV)/.dev ## Write the generated pages and tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md
-	$(BIN)/python -m moldau.spark.reference docs/spark.md
+	$(BIN)/python -m moldau.spark.options docs/spark.md
 	PYTHONPATH=tests $(BIN)/python -m compatibility
 
 $(VENV)-docs/.ready: pyproject.toml

@@ -158,9 +158,9 @@ def _prebuilt_rows(query: Query) -> int:
 
 
 def _count_rows(broker: ServerProcess, topic: str) -> int:
+    from moldau.spark.offset_reader import OffsetReader
     from moldau.spark.options import SourceOptions
-    from moldau.spark.topic_view import TopicView
 
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
-    view = TopicView(SourceOptions.read(given))
+    view = OffsetReader(SourceOptions.read(given))
     return sum(view.latest(view.require_partitions()).values())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from moldau.client.rules.delivery import RawBatch
     from moldau.spark.options import SourceOptions
-    from moldau.spark.rules.ranges import PartitionRange
+    from moldau.spark.rules.offset_ranges import PartitionRange
 
 _LARGE_FETCH_BYTES = 8 * MIB
 _SOCKET_BUFFER_BYTES = 1 << 16  # as Spark's workers have
@@ -52,7 +52,7 @@ def add_steps(
     table: Table, broker: ServerProcess, topic: str, record_bytes: int, rounds: int
 ) -> None:
     """Measure all steps with the rows of a topic."""
-    from moldau.spark.worker_client import close_clients
+    from moldau.spark.worker import close_clients
 
     try:
         subjects = _subjects(broker, topic, record_bytes)
@@ -100,10 +100,10 @@ def _options(broker: ServerProcess, topic: str, **more: str) -> SourceOptions:
 
 
 def _find_ranges(options: SourceOptions) -> Sequence[PartitionRange]:
-    from moldau.spark.rules.ranges import ranges_between
-    from moldau.spark.topic_view import TopicView
+    from moldau.spark.offset_reader import OffsetReader
+    from moldau.spark.rules.offset_ranges import ranges_between
 
-    view = TopicView(options)
+    view = OffsetReader(options)
     partitions = view.require_partitions()
     return ranges_between(view.earliest(partitions), view.latest(partitions))
 
@@ -112,9 +112,9 @@ def _fetch(options: SourceOptions, wanted: PartitionRange) -> Iterator[Sequence[
     from moldau.client.range_reader import RangeReader
     from moldau.client.rules.read_bounds import OffsetRange
     from moldau.spark.fetching import range_settings
-    from moldau.spark.worker_client import client_for
+    from moldau.spark.worker import open_client
 
-    client = client_for(options)
+    client = open_client(options)
     ranges = {wanted.partition: OffsetRange(wanted.start_offset, wanted.end_offset)}
 
     async def make_reader() -> RangeReader:
@@ -141,12 +141,12 @@ def _read(options: SourceOptions, ranges: Sequence[PartitionRange], schema: pa.S
 def _decoded(fetched: Sequence[Sequence[RawBatch]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     from moldau.arrow.raw_batches import to_record_batches
     from moldau.arrow.schema import choose_schema
-    from moldau.spark.fetching import fit, gather
+    from moldau.spark.fetching import fit_schema, gather_batches
 
     ours = choose_schema(schema.names, "us")
-    for batches in gather(fetched):
+    for batches in gather_batches(fetched):
         for batch in to_record_batches(batches, ours):
-            yield fit(batch, schema)
+            yield fit_schema(batch, schema)
 
 
 def _decode(fetched: Sequence[Sequence[RawBatch]], schema: pa.Schema) -> None:

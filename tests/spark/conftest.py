@@ -14,7 +14,7 @@ import pytest
 
 import moldau.testing
 from moldau.processes import Java, NoJavaError, require_java
-from moldau.spark.worker_client import close_clients
+from moldau.spark.worker import close_clients
 from moldau.testing.running_broker import RunningBroker
 from support.spark_versions import PYSPARKS_OWN_WARNINGS
 from support.topics import Topics

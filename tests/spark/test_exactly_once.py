@@ -19,11 +19,16 @@ from moldau.client.rules.producer_transaction import PreparedTransaction
 from moldau.client.transaction_values import ONGOING
 from moldau.errors import ConfigurationError, TransactionAbortedError
 from moldau.spark import exactly_once
-from moldau.spark.decision_log import STATE_TOPIC, DecisionLog
-from moldau.spark.exactly_once import PreparedRows, abort_batch, commit_batch
+from moldau.spark.exactly_once import (
+    STATE_TOPIC,
+    DecisionLog,
+    PreparedRows,
+    abort_batch,
+    commit_batch,
+)
+from moldau.spark.options import WriteOptions, read_write_options
 from moldau.spark.rules.batch_decisions import Decision, task_transactional_id
-from moldau.spark.rules.write_options import WriteOptions, read_write_options
-from moldau.spark.writer import batch_writer, stream_writer
+from moldau.spark.writer import make_batch_writer, make_stream_writer
 from support.topics import Topics
 from support.waiting import eventually
 
@@ -247,15 +252,17 @@ def test_a_batch_and_asynchronous_progress_have_no_exactly_once() -> None:
     given = {"kafka.bootstrap.servers": "b:1", "topic": "t", "exactlyonce": "true"}
     schema = StructType().add("value", "string")
     with pytest.raises(ConfigurationError, match="is for streams"):
-        batch_writer(given, schema, overwrite=False)
+        make_batch_writer(given, schema, overwrite=False)
     with pytest.raises(ConfigurationError, match="exclude each other"):
-        stream_writer({**given, "asyncprogresstrackingenabled": "true"}, schema, overwrite=False)
+        make_stream_writer(
+            {**given, "asyncprogresstrackingenabled": "true"}, schema, overwrite=False
+        )
     with pytest.raises(ConfigurationError, match=r"kafka\.transactional\.id cannot be set"):
-        stream_writer({**given, "kafka.transactional.id": "x"}, schema, overwrite=False)
+        make_stream_writer({**given, "kafka.transactional.id": "x"}, schema, overwrite=False)
 
 
 def test_a_task_outside_of_a_stream_says_so(query: Query) -> None:
-    writer = stream_writer(
+    writer = make_stream_writer(
         {"kafka.bootstrap.servers": query.bootstrap, "topic": query.topic, "exactlyonce": "true"},
         StructType().add("value", "string"),
         overwrite=False,

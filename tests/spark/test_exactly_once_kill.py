@@ -24,7 +24,7 @@ import moldau
 import moldau.testing
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.transaction_values import ONGOING
-from moldau.spark.decision_log import STATE_TOPIC
+from moldau.spark.exactly_once import STATE_TOPIC
 from support.pipeline_driver import (
     EXECUTOR,
     PATIENCE_SECONDS,

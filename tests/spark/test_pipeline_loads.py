@@ -31,7 +31,7 @@ from moldau.spark.pipeline.progress_files import RunReport
 from moldau.spark.pipeline.run import PipelineFailedError
 from moldau.spark.pipeline.starts import fix_starts
 from moldau.spark.pipeline.status import read_status
-from moldau.spark.rules.offset_maps import StreamOffset
+from moldau.spark.rules.offsets import StreamOffset
 from support.pipelines import run_file, send
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS

@@ -47,7 +47,7 @@ from moldau.spark.pipeline.rules.progress import (
 )
 from moldau.spark.pipeline.rules.section import parse_size_bytes, parse_span_ms, spark_interval
 from moldau.spark.pipeline.rules.sinks import folder_columns, topic_columns
-from moldau.spark.rules.offset_maps import StreamOffset
+from moldau.spark.rules.offsets import StreamOffset
 
 QUERY = "1f3a9c04-0000-4000-8000-000000000000"
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)

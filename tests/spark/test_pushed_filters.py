@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.spark import batch_reader
-from moldau.spark.batch_reader import FilteringBatchReader
+from moldau.spark import readers
 from moldau.spark.columns import source_schema
+from moldau.spark.readers import FilteringBatchReader
 from moldau.spark.source import MoldauDataSource
 from support import confluent_client
 from support.rows import numbered_rows
@@ -36,7 +36,7 @@ def topic(bootstrap: str, topics: Topics) -> str:
 @pytest.fixture(autouse=True)
 def _filters_are_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark asks in a process of its own, which is played here."""
-    monkeypatch.setattr(batch_reader, "_may_push_filters", lambda: True)
+    monkeypatch.setattr(readers, "_may_push_filters", lambda: True)
 
 
 def push(

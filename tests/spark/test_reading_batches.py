@@ -13,8 +13,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from moldau.client.blocking import Admin
 from moldau.errors import ConfigurationError, DataLossError
 from moldau.model import TopicPartition
-from moldau.spark.batch_reader import MoldauBatchReader
 from moldau.spark.columns import arrow_schema, source_schema
+from moldau.spark.readers import MoldauBatchReader
 from moldau.spark.source import MoldauDataSource
 from support import confluent_client
 from support.rows import VARIED_ROWS, numbered_rows

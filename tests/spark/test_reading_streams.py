@@ -15,12 +15,16 @@ from moldau.client.blocking import Admin, Producer
 from moldau.errors import ClusterUnreachableError, DataLossError, UnknownTopicError
 from moldau.model import TopicId, TopicPartition
 from moldau.spark.columns import source_schema
-from moldau.spark.direct_segments import read_closed_segments
-from moldau.spark.range_partition import find_task
-from moldau.spark.rules.offset_maps import OffsetJson, find_topic_ids, from_json, to_json
+from moldau.spark.fetching import read_closed_segments
+from moldau.spark.offset_reader import OffsetReader
+from moldau.spark.readers import LimitedStreamReader, find_task
+from moldau.spark.rules.offsets import (
+    OffsetJson,
+    find_topic_ids,
+    offsets_from_json,
+    offsets_to_json,
+)
 from moldau.spark.source import MoldauDataSource
-from moldau.spark.stream_reader import LimitedStreamReader
-from moldau.spark.topic_view import TopicView
 from moldau.storage.partition_metadata import encode_partition_metadata
 from moldau.testing.running_broker import RunningBroker
 from support import confluent_client
@@ -61,7 +65,7 @@ def fill(bootstrap: str, topic: str, count: int, partition: int = 0) -> None:
 
 def plain(offset: OffsetJson) -> OffsetJson:
     """Without the ids of topics."""
-    return to_json(from_json(offset))
+    return offsets_to_json(offsets_from_json(offset))
 
 
 def read_batch(
@@ -425,7 +429,7 @@ def test_a_query_waits_for_a_broker_that_is_away_while_it_asks_for_offsets(
         process.kill()
         with ThreadPoolExecutor(1) as thread:
             partition = TopicPartition(topic, 0)
-            asked = thread.submit(TopicView(reader._options).latest, [partition])
+            asked = thread.submit(OffsetReader(reader._options).latest, [partition])
             eventually(lambda: process.bootstrap in caplog.text, "the query found no broker")
             assert not asked.done()
             process.start()
@@ -440,9 +444,9 @@ def test_a_query_that_has_waited_for_its_brokers_long_enough_says_what_to_do() -
         match=r"asked for offsets, and no broker answered for 0\.1 s: .*127\.0\.0\.1:1.* "
         r"start the query again: it continues where it was",
     ):
-        TopicView(reader._options).latest([TopicPartition("clicks", 0)])
+        OffsetReader(reader._options).latest([TopicPartition("clicks", 0)])
     with pytest.raises(ClusterUnreachableError, match="asked for the sizes of logs, and"):
-        TopicView(reader._options).bytes_per_offset({}, {TopicPartition("clicks", 0): 1})
+        OffsetReader(reader._options).bytes_per_offset({}, {TopicPartition("clicks", 0): 1})
     with pytest.raises(ClusterUnreachableError, match="which partitions exist"):
         reader.latestOffset({"clicks": {"0": 0}}, ALL)
     reader.stop()

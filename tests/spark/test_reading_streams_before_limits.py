@@ -9,11 +9,11 @@ import pytest
 from moldau.client.blocking import Admin
 from moldau.errors import ConfigurationError, DataLossError
 from moldau.model import TopicPartition
-from moldau.spark import stream_reader
+from moldau.spark import readers
 from moldau.spark.columns import source_schema
-from moldau.spark.rules.offset_maps import OffsetJson, from_json, to_json
+from moldau.spark.readers import UnlimitedStreamReader
+from moldau.spark.rules.offsets import OffsetJson, offsets_from_json, offsets_to_json
 from moldau.spark.source import MoldauDataSource
-from moldau.spark.stream_reader import UnlimitedStreamReader
 from support import confluent_client
 from support.rows import numbered_rows
 from support.topics import Topics, fresh_name
@@ -21,7 +21,7 @@ from support.topics import Topics, fresh_name
 
 @pytest.fixture(autouse=True)
 def _without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_reader, "_TAKES_LIMITS", False)
+    monkeypatch.setattr(readers, "_TAKES_LIMITS", False)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_an_end_that_is_asked_for_before_the_start_lies_not_before_it(
     end = reader.latestOffset()
     confluent_client.produce(bootstrap, topic, numbered_rows(3))
     assert reader.initialOffset() == end
-    assert to_json(from_json(end)) == {topic: {"0": 10}}
+    assert offsets_to_json(offsets_from_json(end)) == {topic: {"0": 10}}
     reader.stop()
 
 

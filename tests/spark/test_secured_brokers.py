@@ -12,10 +12,10 @@ import pytest
 
 import moldau
 from moldau.cli.main import run as run_command
-from moldau.spark import producers
+from moldau.spark import worker
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.run import RunOptions, run_pipeline
-from moldau.spark.worker_client import close_clients
+from moldau.spark.worker import close_clients
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.pipelines import Watching
 
@@ -29,7 +29,7 @@ COUNT = 20
 def secured() -> Iterator[SecuredBroker]:
     with secured_broker({"offsets.topic.num.partitions": "1"}) as broker:
         yield broker
-        producers.close_producers()
+        worker.close_producers()
         close_clients()
 
 

@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 import moldau
 import moldau.testing
 from moldau.errors import ConfigurationError, UnknownTopicError
-from moldau.spark import producers
-from moldau.spark.writer import WrittenRows, batch_writer, stream_writer
+from moldau.spark import worker
+from moldau.spark.writer import WrittenRows, make_batch_writer, make_stream_writer
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -26,7 +26,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 def bootstrap() -> Iterator[str]:
     with moldau.testing.broker({"num.partitions": "3"}) as broker:
         yield broker.bootstrap
-        producers.close_producers()
+        worker.close_producers()
 
 
 def options(bootstrap: str, **more: str) -> dict[str, str]:
@@ -72,12 +72,12 @@ def rows_of(bootstrap: str, topic: str) -> list[dict[str, object]]:
 )
 def test_a_column_of_the_wrong_type_is_refused_by_its_name(ddl: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message.replace("(", r"\(")):
-        batch_writer(options("nowhere:1", topic="t"), schema(ddl), overwrite=False)
+        make_batch_writer(options("nowhere:1", topic="t"), schema(ddl), overwrite=False)
 
 
 def test_without_a_topic_and_without_a_column_of_topics_there_is_nowhere_to_write() -> None:
     with pytest.raises(ConfigurationError, match="nothing says which topic"):
-        stream_writer(options("nowhere:1"), schema("value string"), overwrite=False)
+        make_stream_writer(options("nowhere:1"), schema("value string"), overwrite=False)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_without_a_topic_and_without_a_column_of_topics_there_is_nowhere_to_writ
 )
 def test_a_wrong_option_is_refused_with_what_to_do(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        batch_writer(given, schema("value string"), overwrite=False)
+        make_batch_writer(given, schema("value string"), overwrite=False)
 
 
 def test_a_batch_cannot_overwrite_a_topic_and_a_stream_in_complete_mode_appends() -> None:
     given = options("b:1", topic="t")
     with pytest.raises(ConfigurationError, match="cannot be overwritten"):
-        batch_writer(given, schema("value string"), overwrite=True)
-    assert stream_writer(given, schema("value string"), overwrite=True) is not None
+        make_batch_writer(given, schema("value string"), overwrite=True)
+    assert make_stream_writer(given, schema("value string"), overwrite=True) is not None
 
 
 def test_an_option_that_only_other_producers_have_is_warned_about(
@@ -110,7 +110,7 @@ def test_an_option_that_only_other_producers_have_is_warned_about(
 ) -> None:
     given = {**options("b:1", topic="t"), "kafka.metric.reporters": "x"}
     with caplog.at_level(logging.WARNING):
-        batch_writer(given, schema("value string"), overwrite=False)
+        make_batch_writer(given, schema("value string"), overwrite=False)
     assert "kafka.metric.reporters is not an option" in caplog.text
 
 
@@ -118,7 +118,7 @@ def test_an_option_that_only_other_producers_have_is_warned_about(
 
 
 def test_keys_and_values_arrive_as_bytes_and_a_key_keeps_its_partition(bootstrap: str) -> None:
-    writer = batch_writer(
+    writer = make_batch_writer(
         options(bootstrap, topic="keyed"), schema("key string, value binary"), overwrite=False
     )
     batch = pa.record_batch(
@@ -138,7 +138,7 @@ def test_keys_and_values_arrive_as_bytes_and_a_key_keeps_its_partition(bootstrap
 def test_rows_go_to_the_topic_and_the_partition_that_they_name_in_their_order(
     bootstrap: str,
 ) -> None:
-    writer = stream_writer(
+    writer = make_stream_writer(
         options(bootstrap), schema("topic string, partition int, value string"), overwrite=False
     )
     count = 300
@@ -160,7 +160,7 @@ def test_rows_go_to_the_topic_and_the_partition_that_they_name_in_their_order(
 
 
 def test_the_topic_option_goes_before_the_column(bootstrap: str) -> None:
-    writer = batch_writer(
+    writer = make_batch_writer(
         options(bootstrap, topic="chosen"), schema("topic string, value string"), overwrite=False
     )
     writer.write(iter([pa.record_batch({"topic": ["other", None], "value": ["x", "y"]})]))
@@ -168,13 +168,15 @@ def test_the_topic_option_goes_before_the_column(bootstrap: str) -> None:
 
 
 def test_a_row_without_a_topic_fails_the_task(bootstrap: str) -> None:
-    writer = batch_writer(options(bootstrap), schema("topic string, value string"), overwrite=False)
+    writer = make_batch_writer(
+        options(bootstrap), schema("topic string, value string"), overwrite=False
+    )
     with pytest.raises(ConfigurationError, match="null in 1 of the rows"):
         writer.write(iter([pa.record_batch({"topic": ["ok", None], "value": ["x", "y"]})]))
 
 
 def test_headers_arrive_with_their_rows(bootstrap: str) -> None:
-    writer = batch_writer(
+    writer = make_batch_writer(
         options(bootstrap, topic="headed"),
         schema("key string, value string, headers headers"),
         overwrite=False,
@@ -193,7 +195,7 @@ def test_headers_arrive_with_their_rows(bootstrap: str) -> None:
 
 
 def test_a_partition_that_the_topic_does_not_have_fails_the_task(bootstrap: str) -> None:
-    writer = batch_writer(
+    writer = make_batch_writer(
         options(bootstrap, topic="small"), schema("partition int, value string"), overwrite=False
     )
     batch = pa.record_batch({"partition": pa.array([99], pa.int32()), "value": ["x"]})
@@ -209,7 +211,7 @@ def test_a_worker_keeps_its_producer_from_task_to_task_and_drops_one_that_failed
 ) -> None:
     given = options(bootstrap, topic="kept", **{"kafka.client.id": "the-kept-one"})
     writer = pickle.loads(
-        pickle.dumps(stream_writer(given, schema("value string"), overwrite=False))
+        pickle.dumps(make_stream_writer(given, schema("value string"), overwrite=False))
     )
     writer.write(iter([pa.record_batch({"value": ["a"]})]))
     (first,) = _kept("the-kept-one")
@@ -228,4 +230,4 @@ def test_a_worker_keeps_its_producer_from_task_to_task_and_drops_one_that_failed
 
 
 def _kept(client_id: str) -> list[moldau.Producer]:
-    return [one for key, one in producers._kept.items() if ("client.id", client_id) in key[2]]
+    return [one for key, one in worker._producers.items() if ("client.id", client_id) in key[2]]

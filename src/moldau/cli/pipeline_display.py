@@ -230,7 +230,7 @@ def _is_done(done: Future[_Result], seconds: float) -> bool:
 
 
 def _ends_in_time(done: Future[_Result]) -> bool:
-    from moldau.spark.java_process import is_java_starting
+    from moldau.spark.session_factory import is_java_starting
 
     deadline = time.monotonic() + _STOP_SECONDS
     while not _is_done(done, 0.0 if is_java_starting() else _LOOK_SECONDS):
@@ -241,7 +241,7 @@ def _ends_in_time(done: Future[_Result]) -> bool:
 
 def _give_up(seconds: float) -> None:
     """End Java under whoever talks to it: what PySpark has to say of that helps nobody."""
-    from moldau.spark.java_process import end_java
+    from moldau.spark.session_factory import end_java
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_nothing)  # Py4J also logs by no logger: nobody else does here

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moldau.spark.decode import decode_avro, decode_json
-    from moldau.spark.registry_column import from_registry
-    from moldau.spark.rules.offsets_behind import source_metrics
+    from moldau.spark.registry_columns import from_registry
+    from moldau.spark.rules.offsets import source_metrics
     from moldau.spark.session_factory import session, use_this_python
     from moldau.spark.source import MoldauDataSource
 else:
@@ -24,9 +24,9 @@ else:
         "MoldauDataSource": "moldau.spark.source",
         "decode_avro": "moldau.spark.decode",
         "decode_json": "moldau.spark.decode",
-        "from_registry": "moldau.spark.registry_column",
+        "from_registry": "moldau.spark.registry_columns",
         "session": "moldau.spark.session_factory",
-        "source_metrics": "moldau.spark.rules.offsets_behind",
+        "source_metrics": "moldau.spark.rules.offsets",
         "use_this_python": "moldau.spark.session_factory",
     }
 

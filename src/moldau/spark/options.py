@@ -1,18 +1,22 @@
-"""The options of reading with `format("moldau")`: those of Spark's Kafka source, and a few more.
+"""The options of `format("moldau")`: those of Spark's Kafka source and sink, and a few more.
 
-Declared once; parsing, checks and the table in the documentation follow. Spark gives names in lower
-case and values as texts.
+Those of reading are declared once; parsing, checks and the table in the documentation follow.
+`python -m moldau.spark.options` prints the table, `… options docs/spark.md` puts it in its place.
+A test fails while the committed page differs. Spark gives names in lower case and values as texts.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from re import Pattern
 from typing import Final, Self
 
-from moldau.config.client_options import ConsumerOptions
+from moldau.config.client_options import ConsumerOptions, ProducerOptions
 from moldau.config.option import (
     BOOLEAN,
     INT,
@@ -31,11 +35,17 @@ from moldau.config.option import (
     suggest,
 )
 from moldau.errors import ConfigurationError
-from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, NamedBound
 from moldau.spark.rules.java_patterns import translate_java_pattern
-from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, parse_offsets, parse_partitions
-from moldau.spark.rules.table_properties import without_table_properties
-from moldau.spark.rules.trigger_limits import TriggerLimits
+from moldau.spark.rules.offset_ranges import TriggerLimits
+from moldau.spark.rules.offsets import (
+    EARLIEST_OFFSET,
+    Bound,
+    NamedBound,
+    SpecificOffsets,
+    SpecificTimestamps,
+    parse_offsets,
+    parse_partitions,
+)
 
 _log = logging.getLogger("moldau.spark")
 
@@ -77,27 +87,27 @@ def _parse_pattern(text: str) -> Pattern[str]:
         raise ValueError(f"is no regular expression: {error}") from None
 
 
-def _parse_starting(text: str) -> NamedBound | AtOffsets:
+def _parse_starting(text: str) -> NamedBound | SpecificOffsets:
     return _parse_bound(text, "is neither earliest, latest, group nor JSON of offsets", *NamedBound)
 
 
-def _parse_ending(text: str) -> NamedBound | AtOffsets:
+def _parse_ending(text: str) -> NamedBound | SpecificOffsets:
     if text.strip().lower() == NamedBound.EARLIEST.value:
         raise ValueError("would read nothing; it can be latest, or JSON of offsets")
     found = _parse_bound(text, "is neither latest nor JSON of offsets", NamedBound.LATEST)
-    if isinstance(found, AtOffsets) and EARLIEST_OFFSET in found.offsets.values():
+    if isinstance(found, SpecificOffsets) and EARLIEST_OFFSET in found.offsets.values():
         raise ValueError("has -2 (earliest), where reading cannot end")
     return found
 
 
-def _parse_bound(text: str, fault: str, *places: NamedBound) -> NamedBound | AtOffsets:
+def _parse_bound(text: str, fault: str, *places: NamedBound) -> NamedBound | SpecificOffsets:
     word = text.strip().lower()
     for place in places:
         if word == place.value:
             return place
     if not word.startswith("{"):
         raise ValueError(fault)
-    return AtOffsets(offsets=parse_offsets(text, lowest=EARLIEST_OFFSET))
+    return SpecificOffsets(offsets=parse_offsets(text, lowest=EARLIEST_OFFSET))
 
 
 _OFFSETS_FROM: Final = Kind(OptionType.STRING, _parse_starting)
@@ -279,7 +289,7 @@ class SourceOptions(OptionSet):
         own = without_table_properties(given)
         kafka = {name: own.pop(name) for name in list(own) if name.startswith(KAFKA_PREFIX)}
         bootstrap = kafka.pop(BOOTSTRAP, "").strip()
-        values = _parse_all(cls.declarations(), own)
+        values = _parse_source_options(cls.declarations(), own)
         client = _read_client_options(kafka)
         values["group_id"] = values["group_id"] or client.group_id
         found = cls({**values, "bootstrap": bootstrap, "client": client})
@@ -294,19 +304,21 @@ class SourceOptions(OptionSet):
         """The strongest of the options that say where to begin; None when none does."""
         if_none_latest = self.starting_strategy == "latest"
         if self.starting_timestamp is not None:
-            return AtTimes(times_ms=self.starting_timestamp, if_none_latest=if_none_latest)
+            return SpecificTimestamps(
+                times_ms=self.starting_timestamp, if_none_latest=if_none_latest
+            )
         if self.starting_offsets_by_timestamp is not None:
             times = self.starting_offsets_by_timestamp
-            return AtTimes(times_ms=times, if_none_latest=if_none_latest)
+            return SpecificTimestamps(times_ms=times, if_none_latest=if_none_latest)
         return self.starting_offsets
 
     @property
     def ending_bound(self) -> Bound:
         """Where a batch ends."""
         if self.ending_timestamp is not None:
-            return AtTimes(times_ms=self.ending_timestamp)
+            return SpecificTimestamps(times_ms=self.ending_timestamp)
         if self.ending_offsets_by_timestamp is not None:
-            return AtTimes(times_ms=self.ending_offsets_by_timestamp)
+            return SpecificTimestamps(times_ms=self.ending_offsets_by_timestamp)
         return self.ending_offsets or NamedBound.LATEST
 
     @property
@@ -327,7 +339,7 @@ class SourceOptions(OptionSet):
         starting = self.starting_bound
         if starting is NamedBound.LATEST:
             raise ConfigurationError("startingOffsets=latest: a batch would read nothing")
-        if isinstance(starting, AtOffsets) and -1 in starting.offsets.values():
+        if isinstance(starting, SpecificOffsets) and -1 in starting.offsets.values():
             raise ConfigurationError("startingOffsets has -1 (latest): a batch would read nothing")
 
     def require_stream(self) -> None:
@@ -362,7 +374,7 @@ class SourceOptions(OptionSet):
             raise ConfigurationError("startingOffsets=group needs groupId: which group?")
 
 
-def _parse_all(
+def _parse_source_options(
     declarations: Mapping[str, AnyOption], given: Mapping[str, str]
 ) -> dict[str, object]:
     by_name = {name.lower(): declared for name, declared in declarations.items()}
@@ -402,3 +414,175 @@ def _read_client_options(given: Mapping[str, str]) -> ConsumerOptions:
         else:
             _log.warning("%s is not known to Moldau's client and has no effect", full_name)
     return ConsumerOptions.read(taken)
+
+
+# Options of a write: `topic`, `exactlyOnce`, and `kafka.*` for the producer
+
+WRITE_BOOTSTRAP = "kafka.bootstrap.servers"
+
+_WRITE_PREFIX = "kafka."
+_WRITE_OPTIONS = ("topic", "exactlyOnce")
+_SPARK_WRITE_OPTIONS = frozenset(
+    {
+        "checkpointlocation",
+        "queryname",
+        "asyncprogresstrackingenabled",
+        "asyncprogresstrackingcheckpointintervalms",
+        "includeheaders",
+    }
+)
+"""Options of Spark itself that come along. The last is in the guide of its Kafka sink and does
+nothing there: headers are written when there is a column of them."""
+
+_SERIALIZERS = ("key.serializer", "value.serializer")
+_TRANSACTIONS = ("transactional.id", "transaction.two.phase.commit.enable")
+_YES = ("true", "1", "yes", "on")
+_NO = ("false", "0", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a writer needs to know. Spark pickles it on its way to the workers."""
+
+    bootstrap: str
+    topic: str | None
+    producer: tuple[tuple[str, str], ...]
+    """Options of the producer, named as Kafka names them, sorted."""
+    unknown: tuple[str, ...]
+    """Options with the prefix of Kafka's that this producer does not have, sorted."""
+    exactly_once: bool = False
+
+
+def read_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Read what `.option(...)` was given, in any case of letters; raises ConfigurationError."""
+    options = without_table_properties(given)
+    _refuse_unknown(options)
+    exactly_once = _read_exactly_once(options)
+    kafka = {
+        name.removeprefix(_WRITE_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_WRITE_PREFIX)
+    }
+    for name in _SERIALIZERS:
+        if name in kafka:
+            raise ConfigurationError(
+                f"kafka.{name} cannot be set: keys and values are written as they are; cast the "
+                "columns to STRING or BINARY instead"
+            )
+    for name in _TRANSACTIONS:
+        if name in kafka:
+            raise ConfigurationError(
+                f"kafka.{name} cannot be set: a stream with exactlyOnce=true names its "
+                "transactions itself"
+            )
+    declared = {one.name for one in ProducerOptions.declarations().values()}
+    producer = {name: value for name, value in kafka.items() if name in declared}
+    ProducerOptions.read(producer)
+    return WriteOptions(
+        bootstrap=_require_bootstrap(kafka.pop("bootstrap.servers", "")),
+        topic=options.get("topic", "").strip() or None,
+        producer=tuple(sorted(producer.items())),
+        unknown=tuple(sorted(kafka.keys() - declared)),
+        exactly_once=exactly_once,
+    )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _WRITE_OPTIONS}
+    for name in options:
+        if name in known or name in _SPARK_WRITE_OPTIONS or name.startswith(_WRITE_PREFIX):
+            continue
+        if name == "path":
+            raise ConfigurationError("save() takes no path: the option topic names the topic")
+        if name == "bootstrap.servers":
+            raise ConfigurationError(f"bootstrap.servers is called {WRITE_BOOTSTRAP} here")
+        hint = suggest(name, known)
+        raise ConfigurationError(f"{name} is not an option of writing with format moldau{hint}")
+
+
+def _require_bootstrap(text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(
+            f'nothing says where the brokers are: give .option("{WRITE_BOOTSTRAP}", "host:port")'
+        )
+    return text.strip()
+
+
+def _read_exactly_once(options: Mapping[str, str]) -> bool:
+    text = options.get("exactlyonce", "")
+    word = text.strip().lower()
+    if word not in (*_YES, *_NO):
+        raise ConfigurationError(f"exactlyOnce is true or false, not {text!r}")
+    if word in _YES and options.get("asyncprogresstrackingenabled", "").lower() == "true":
+        raise ConfigurationError(
+            "exactlyOnce=true and asyncProgressTrackingEnabled=true exclude each other: a batch "
+            "would begin before the one before it is committed"
+        )
+    return word in _YES
+
+
+# The options of a table that was made with CREATE TABLE. A source is given the table's properties
+# beside its options: the provider behind USING, the owner, the location. They are Spark's own and
+# say nothing about topics. The options come with a prefix, when the table is created once more
+# without it.
+
+
+_TABLE_PREFIX: Final = "option."
+_TABLE_PROPERTIES: Final = frozenset(
+    {"provider", "owner", "location", "comment", "collation", "external", "is_managed_location"}
+)
+
+
+def without_table_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """The options alone, with their names in lower case."""
+    lower = {name.lower(): text for name, text in given.items()}
+    if "provider" not in lower:
+        return lower
+    prefixed = {
+        name.removeprefix(_TABLE_PREFIX): text
+        for name, text in lower.items()
+        if name.startswith(_TABLE_PREFIX)
+    }
+    plain = {name: text for name, text in lower.items() if not name.startswith(_TABLE_PREFIX)}
+    return {
+        name: text for name, text in {**prefixed, **plain}.items() if name not in _TABLE_PROPERTIES
+    }
+
+
+# The table of options in `docs/spark.md`
+
+BEGIN: Final = "<!-- the table is generated: python -m moldau.spark.options docs/spark.md -->\n"
+END: Final = "<!-- end of the table -->\n"
+
+
+def render_reference() -> str:
+    """The table, in the order of the declarations."""
+    rows = [_reference_row(one) for one in SourceOptions.declarations().values()]
+    return "\n".join(["| option | default | what it says |", "|---|---|---|", *rows]) + "\n"
+
+
+def renew_reference(page: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{render_reference()}{END}{after}"
+
+
+def _reference_row(declared: AnyOption) -> str:
+    text = declared.default_text
+    default = "" if text is None else f"`{text}`"
+    documentation = declared.documentation.replace("|", "\\|")
+    return f"| `{declared.name}` | {default} | {documentation} |"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table, or renew it in the file that is named."""
+    if arguments:
+        path = Path(arguments[0])
+        path.write_text(renew_reference(path.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        sys.stdout.write(render_reference())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

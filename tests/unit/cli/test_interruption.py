@@ -10,12 +10,12 @@ from support.waiting import PATIENCE_SECONDS
 _PROGRAM = """
 import logging, threading
 from moldau.cli.pipeline_display import run_beside
-from moldau.spark import java_process
+from moldau.spark import session_factory
 
 stop, ended = threading.Event(), threading.Event()
 stop.set()
-java_process.is_java_starting = lambda: True
-java_process.end_java = lambda seconds: ended.set()
+session_factory.is_java_starting = lambda: True
+session_factory.end_java = lambda seconds: ended.set()
 
 def work():
     ended.wait()

@@ -32,7 +32,7 @@ from moldau.spark.pipeline.rules.progress import (
     merge_positions,
     parse_offset_log,
 )
-from moldau.spark.rules.offset_maps import TopicIds
+from moldau.spark.rules.offsets import TopicIds
 
 _LOCK = "lock"
 _LOG = "spark.log"

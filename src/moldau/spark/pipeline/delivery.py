@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from moldau.spark.options import read_write_options
 from moldau.spark.pipeline.model import Delivery, LakeSink, Pipeline, Sink, TopicSink
 from moldau.spark.pipeline.rules.flow import keeps_state
 from moldau.spark.pipeline.rules.sinks import find_exactly_once
-from moldau.spark.rules.write_options import read_write_options
 
 
 def choose_delivery(pipeline: Pipeline, bootstrap: str) -> Pipeline:

@@ -9,8 +9,8 @@ from moldau.client.option_settings import client_settings
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import AdminOptions
 from moldau.model import TopicPartition
+from moldau.spark.offset_reader import FoundPartitions
 from moldau.spark.pipeline.model import Pipeline, Source
-from moldau.spark.topic_view import FoundPartitions
 
 
 def open_admin(pipeline: Pipeline, bootstrap: str) -> Admin:

@@ -20,12 +20,12 @@ from moldau.model import TopicPartition
 from moldau.spark.pipeline.durable_files import create_whole, find_text
 from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.source_topics import find_partitions, open_admin
-from moldau.spark.rules.offset_maps import (
+from moldau.spark.rules.offsets import (
     EARLIEST_OFFSET,
     Offsets,
     StreamOffset,
     find_recreated,
-    to_json,
+    offsets_to_json,
     without_topics,
 )
 
@@ -55,7 +55,7 @@ def _fix(source: Source, checkpoint: Path, admin: Admin) -> Source:
     offsets = without_topics(kept.offsets, find_recreated(kept.topic_ids, topic_ids))
     # Partitions that came since are read from their beginning, as in a query that runs.
     starts = {one: offsets.get(one, EARLIEST_OFFSET) for one in partitions}
-    return replace(source, starting_offsets=json.dumps(to_json(starts)))
+    return replace(source, starting_offsets=json.dumps(offsets_to_json(starts)))
 
 
 def _look_up(source: Source, partitions: Collection[TopicPartition], admin: Admin) -> Offsets:

@@ -18,7 +18,7 @@ from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
 from moldau.spark.pipeline.rules.progress import QueryLag, SetAside, partition_lags, total_lag
 from moldau.spark.pipeline.source_topics import find_partitions, open_admin
-from moldau.spark.rules.offset_maps import TopicIds
+from moldau.spark.rules.offsets import TopicIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ def _read_avro(records: DataFrame, source: Source) -> _Reading:
 
 
 def _read_by_registry(records: DataFrame, source: Source, registry: RegistrySource) -> _Reading:
-    from moldau.spark.registry_column import from_registry
+    from moldau.spark.registry_columns import from_registry
 
     try:
         decoded = from_registry(

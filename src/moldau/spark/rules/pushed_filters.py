@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from moldau.spark.rules.ranges import PartitionRange, clip
+from moldau.spark.rules.offset_ranges import PartitionRange, clip_range
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "topic", "partition", "offset", "timestamp"
 NEVER_NULL = frozenset({TOPIC, PARTITION, OFFSET, TIMESTAMP, "timestampType"})
@@ -55,7 +55,7 @@ class FilterEffect(Enum):
     NONE = "is of no use here"
 
 
-def effect_of(condition: Condition) -> FilterEffect:
+def find_effect(condition: Condition) -> FilterEffect:
     """Whether the reader can do something with a condition."""
     if condition.comparison is Comparison.IS_SET:
         is_true = condition.column in NEVER_NULL and not condition.negated
@@ -70,14 +70,14 @@ def effect_of(condition: Condition) -> FilterEffect:
     return FilterEffect.NONE
 
 
-def narrow(
+def narrow_ranges(
     ranges: Iterable[PartitionRange], conditions: Iterable[Condition]
 ) -> list[PartitionRange]:
     """What is left to read of the ranges."""
     found = list(ranges)
     for condition in conditions:
-        if effect_of(condition) is FilterEffect.DECIDED:
-            found = [left for one in found for left in _narrow_one(one, condition)]
+        if find_effect(condition) is FilterEffect.DECIDED:
+            found = [left for one in found for left in _narrow_range(one, condition)]
     return found
 
 
@@ -95,12 +95,12 @@ def find_earliest_time(conditions: Iterable[Condition]) -> int | None:
     return max(times, default=None)
 
 
-def _narrow_one(wanted: PartitionRange, condition: Condition) -> list[PartitionRange]:
+def _narrow_range(wanted: PartitionRange, condition: Condition) -> list[PartitionRange]:
     if condition.comparison is Comparison.IS_SET:
         return [wanted]
     if condition.column == OFFSET:
         start, end = _bounds_of(condition) or (0, _NO_END)
-        left = clip(wanted, start_offset=start, end_offset=end)
+        left = clip_range(wanted, start_offset=start, end_offset=end)
         return [] if left.is_empty else [left]
     partition = wanted.partition
     value = partition.topic if condition.column == TOPIC else partition.partition

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.model import TopicPartition
+from moldau.spark.rules.offset_ranges import PartitionRange
 from moldau.spark.rules.pushed_filters import (
     Comparison,
     Condition,
     FilterEffect,
-    effect_of,
     find_earliest_time,
-    narrow,
+    find_effect,
+    narrow_ranges,
 )
-from moldau.spark.rules.ranges import PartitionRange
 
 ORDERED: dict[Comparison, Callable[[object, object], bool]] = {
     Comparison.EQUAL: operator.eq,
@@ -58,8 +58,8 @@ def test_what_is_decided_here_is_what_spark_would_have_decided(
         for place in places(RANGES)
         if ORDERED[comparison](place[index], operand) is not negated
     }
-    found = places(narrow(RANGES, [condition]))
-    if effect_of(condition) is FilterEffect.DECIDED:
+    found = places(narrow_ranges(RANGES, [condition]))
+    if find_effect(condition) is FilterEffect.DECIDED:
         assert found == expected
     else:
         assert found == places(RANGES)
@@ -81,41 +81,44 @@ def test_a_condition_on_the_topic_leaves_its_partitions(
 ) -> None:
     plain = Condition(column="topic", comparison=comparison, operand=operand)
     negated = Condition(column="topic", comparison=comparison, operand=operand, negated=True)
-    assert effect_of(plain) is effect_of(negated) is FilterEffect.DECIDED
-    assert {one.partition.topic for one in narrow(RANGES, [plain])} == kept
-    left = {one.partition.topic for one in narrow(RANGES, [negated])}
+    assert find_effect(plain) is find_effect(negated) is FilterEffect.DECIDED
+    assert {one.partition.topic for one in narrow_ranges(RANGES, [plain])} == kept
+    left = {one.partition.topic for one in narrow_ranges(RANGES, [negated])}
     assert left == {"clicks", "views"} - kept
 
 
 def test_a_hole_in_the_offsets_is_left_to_spark() -> None:
     hole = Condition(column="offset", comparison=Comparison.EQUAL, operand=5, negated=True)
     some = Condition(column="offset", comparison=Comparison.ONE_OF, operand=(4, 7))
-    assert effect_of(hole) is effect_of(some) is FilterEffect.NONE
+    assert find_effect(hole) is find_effect(some) is FilterEffect.NONE
 
 
 def test_comparing_with_null_is_left_to_spark() -> None:
     null = Condition(column="topic", comparison=Comparison.EQUAL, operand=None)
     with_null = Condition(column="partition", comparison=Comparison.ONE_OF, operand=(1, None))
-    assert effect_of(null) is effect_of(with_null) is FilterEffect.NONE
+    assert find_effect(null) is find_effect(with_null) is FilterEffect.NONE
 
 
 def test_a_time_helps_and_spark_has_to_look_again() -> None:
     since = Condition(column="timestamp", comparison=Comparison.GREATER, operand=100)
     until = Condition(column="timestamp", comparison=Comparison.LESS, operand=300)
-    assert effect_of(since) is FilterEffect.HELPED
-    assert effect_of(until) is FilterEffect.NONE
+    assert find_effect(since) is FilterEffect.HELPED
+    assert find_effect(until) is FilterEffect.NONE
     assert find_earliest_time([since, until]) == 100
     assert find_earliest_time([until]) is None
 
 
 def test_not_older_than_a_time_says_nothing_when_it_is_turned_round() -> None:
     older = Condition(column="timestamp", comparison=Comparison.GREATER, operand=9, negated=True)
-    assert effect_of(older) is FilterEffect.NONE
+    assert find_effect(older) is FilterEffect.NONE
 
 
 def test_columns_that_are_never_null_are_known_not_to_be() -> None:
     assert (
-        effect_of(Condition(column="offset", comparison=Comparison.IS_SET)) is FilterEffect.DECIDED
+        find_effect(Condition(column="offset", comparison=Comparison.IS_SET))
+        is FilterEffect.DECIDED
     )
-    assert effect_of(Condition(column="value", comparison=Comparison.IS_SET)) is FilterEffect.NONE
-    assert narrow(RANGES, [Condition(column="topic", comparison=Comparison.IS_SET)]) == RANGES
+    assert find_effect(Condition(column="value", comparison=Comparison.IS_SET)) is FilterEffect.NONE
+    assert (
+        narrow_ranges(RANGES, [Condition(column="topic", comparison=Comparison.IS_SET)]) == RANGES
+    )

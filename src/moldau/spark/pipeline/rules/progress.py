@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from moldau.errors import InvariantViolation
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import Delivery
-from moldau.spark.rules.offset_maps import TopicIds, find_recreated, find_topic_ids
+from moldau.spark.rules.offsets import TopicIds, find_recreated, find_topic_ids
 
 # What is set aside
 

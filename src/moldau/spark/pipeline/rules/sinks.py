@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from moldau.errors import ConfigurationError
+from moldau.spark.options import read_write_options
 from moldau.spark.pipeline.model import (
     METADATA_COLUMNS,
     LakeSink,
@@ -27,7 +28,6 @@ from moldau.spark.pipeline.rules.section import (
     parse_span_ms,
     spark_interval,
 )
-from moldau.spark.rules.write_options import read_write_options
 
 # Declaration
 

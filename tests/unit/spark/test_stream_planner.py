@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import cast
 from uuid import uuid4
 
+import pytest
+
 from moldau.clock import Clock
-from moldau.errors import UnknownTopicError
+from moldau.errors import GroupNotEmptyError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.spark.latest_offsets import LatestOffsets
-from moldau.spark.topic_view import FoundPartitions, TopicView
+from moldau.spark.offset_reader import FoundPartitions, OffsetReader
+from moldau.spark.rules.offsets import Offsets
+from moldau.spark.stream_planner import LatestOffsets, OffsetCommitter
 
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 
@@ -54,7 +58,7 @@ class StoppedClock:
 
 def make(view: CountingView) -> tuple[LatestOffsets, StoppedClock]:
     clock = StoppedClock()
-    return LatestOffsets(cast("TopicView", view), cast("Clock", clock)), clock
+    return LatestOffsets(cast("OffsetReader", view), cast("Clock", clock)), clock
 
 
 def test_many_questions_in_a_moment_are_one_for_the_cluster() -> None:
@@ -130,3 +134,90 @@ def test_a_recreated_topic_is_noticed_although_it_ends_where_the_old_one_did() -
     clock.advance(1.1)
     assert latest.current() is not first
     assert latest.current() == ({ZERO: 5}, {"clicks": view.topic_id})
+
+
+class Group:
+    """Takes commits, or refuses them."""
+
+    def __init__(self) -> None:
+        self.commits: list[Offsets] = []
+        self.refuses = False
+
+    def commit(self, offsets: Offsets) -> None:
+        if self.refuses:
+            raise GroupNotEmptyError("it has members")
+        self.commits.append(offsets)
+
+
+def test_only_what_is_new_is_committed() -> None:
+    group = Group()
+    progress = OffsetCommitter(group.commit)
+    progress.advance_to({ZERO: 3, ONE: 4})
+    progress.advance_to({ZERO: 3, ONE: 4})
+    progress.advance_to({ZERO: 5, ONE: 4})
+    assert group.commits == [{ZERO: 3, ONE: 4}, {ZERO: 5}]
+
+
+def test_what_is_said_late_takes_nothing_back() -> None:
+    group = Group()
+    progress = OffsetCommitter(group.commit)
+    progress.advance_to({ZERO: 8, ONE: 4})
+    progress.advance_at_least_to({ZERO: 5, ONE: 6})
+    assert group.commits == [{ZERO: 8, ONE: 4}, {ONE: 6}]
+
+
+def test_a_topic_made_again_takes_its_progress_back() -> None:
+    group = Group()
+    progress = OffsetCommitter(group.commit)
+    progress.advance_to({ZERO: 8})
+    progress.advance_to({ZERO: 2})
+    assert group.commits == [{ZERO: 8}, {ZERO: 2}]
+
+
+def test_a_recreated_topic_begins_with_no_progress() -> None:
+    group = Group()
+    progress = OffsetCommitter(group.commit)
+    progress.advance_to({ZERO: 8})
+    progress.forget_topics({"clicks"})
+    progress.advance_at_least_to({ZERO: 2})
+    assert group.commits == [{ZERO: 8}, {ZERO: 2}]
+
+
+def test_where_a_query_begins_is_not_committed() -> None:
+    group = Group()
+    progress = OffsetCommitter(group.commit)
+    progress.begin_at({ZERO: 3})
+    progress.advance_to({ZERO: 3})
+    assert group.commits == []
+
+
+def test_a_group_that_refuses_does_not_stop_the_query_and_is_told_again_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group, now = Group(), [100.0]
+    group.refuses = True
+    progress = OffsetCommitter(group.commit, lambda: now[0])
+    with caplog.at_level(logging.WARNING, "moldau.spark"):
+        progress.advance_to({ZERO: 3})
+        progress.advance_to({ZERO: 4})
+    assert len(caplog.records) == 1
+    assert "it has members" in caplog.text
+    group.refuses = False
+    progress.advance_to({ZERO: 4})
+    progress.maybe_repeat()
+    assert group.commits == []
+    now[0] += 10
+    progress.maybe_repeat()
+    assert group.commits == [{ZERO: 4}]
+    progress.maybe_repeat()
+    assert group.commits == [{ZERO: 4}]
+
+
+def test_further_progress_does_not_wait_for_what_was_refused() -> None:
+    group = Group()
+    group.refuses = True
+    progress = OffsetCommitter(group.commit)
+    progress.advance_to({ZERO: 3})
+    group.refuses = False
+    progress.advance_to({ZERO: 5, ONE: 1})
+    assert group.commits == [{ZERO: 5, ONE: 1}]

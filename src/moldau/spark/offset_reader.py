@@ -22,19 +22,20 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import TopicPartition
-from moldau.spark.rules.bounds import (
-    AtOffsets,
-    AtTimes,
+from moldau.spark.rules.offsets import (
     Bound,
     NamedBound,
-    place_group,
-    place_offsets,
-    place_times,
+    Offsets,
+    SpecificOffsets,
+    SpecificTimestamps,
+    TopicIds,
+    find_timestamps,
     require_every_partition,
-    times_for,
+    resolve_group_offsets,
+    resolve_offsets,
+    resolve_timestamps,
 )
-from moldau.spark.rules.offset_maps import Offsets, TopicIds
-from moldau.spark.worker_client import WorkerClient, client_for
+from moldau.spark.worker import WorkerClient, open_client
 
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
@@ -52,7 +53,7 @@ class FoundPartitions(NamedTuple):
     topic_ids: TopicIds
 
 
-class TopicView:
+class OffsetReader:
     """The topics of one query."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -60,7 +61,7 @@ class TopicView:
 
     @property
     def _client(self) -> WorkerClient:
-        return client_for(self._options)
+        return open_client(self._options)
 
     def require_partitions(self) -> FoundPartitions:
         """The partitions to read; raises UnknownTopicError when one that was named is not there."""
@@ -110,14 +111,14 @@ class TopicView:
         if bound is NamedBound.EARLIEST:
             return self.earliest(partitions)
         if bound is NamedBound.GROUP:
-            return place_group(self._committed(partitions), self.earliest(partitions))
+            return resolve_group_offsets(self._committed(partitions), self.earliest(partitions))
         latest = self.latest(partitions)
-        if isinstance(bound, AtOffsets):
+        if isinstance(bound, SpecificOffsets):
             require_every_partition(bound.offsets.keys(), partitions, called)
-            return place_offsets(bound, self.earliest(partitions), latest)
-        if isinstance(bound, AtTimes):
-            found = self.find_at_times(times_for(bound, partitions, called))
-            return place_times(found, latest, bound, called)
+            return resolve_offsets(bound, self.earliest(partitions), latest)
+        if isinstance(bound, SpecificTimestamps):
+            found = self.find_at_times(find_timestamps(bound, partitions, called))
+            return resolve_timestamps(found, latest, bound, called)
         return latest
 
     def commit(self, offsets: Offsets) -> None:

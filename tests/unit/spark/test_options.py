@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
-from moldau.spark.options import SourceOptions
-from moldau.spark.rules.bounds import AtOffsets, AtTimes, NamedBound
-from moldau.spark.rules.trigger_limits import TriggerLimits
+from moldau.spark import options as reference
+from moldau.spark.options import SourceOptions, without_table_properties
+from moldau.spark.rules.offset_ranges import TriggerLimits
+from moldau.spark.rules.offsets import NamedBound, SpecificOffsets, SpecificTimestamps
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 TOPIC = {**BASE, "subscribe": "clicks"}
@@ -41,7 +43,7 @@ def test_names_are_known_in_lower_case_as_spark_gives_them() -> None:
 def test_options_survive_the_way_to_a_task() -> None:
     given = {"startingOffsets": '{"clicks": {"0": 3}}', "kafka.isolation.level": "read_committed"}
     options = pickle.loads(pickle.dumps(read(**given)))
-    assert options.starting_bound == AtOffsets(offsets={TopicPartition("clicks", 0): 3})
+    assert options.starting_bound == SpecificOffsets(offsets={TopicPartition("clicks", 0): 3})
     assert options.read_committed
 
 
@@ -49,7 +51,7 @@ def test_a_time_goes_before_times_and_times_before_offsets() -> None:
     times = '{"clicks": {"0": 7}}'
     offsets = '{"clicks": {"0": 3}}'
     by_times = read(startingOffsetsByTimestamp=times, startingOffsets=offsets)
-    assert by_times.starting_bound == AtTimes(
+    assert by_times.starting_bound == SpecificTimestamps(
         times_ms={TopicPartition("clicks", 0): 7}, if_none_latest=False
     )
     by_time = read(
@@ -59,8 +61,8 @@ def test_a_time_goes_before_times_and_times_before_offsets() -> None:
         endingTimestamp="11",
         endingOffsets=offsets,
     )
-    assert by_time.starting_bound == AtTimes(times_ms=9, if_none_latest=True)
-    assert by_time.ending_bound == AtTimes(times_ms=11)
+    assert by_time.starting_bound == SpecificTimestamps(times_ms=9, if_none_latest=True)
+    assert by_time.ending_bound == SpecificTimestamps(times_ms=11)
 
 
 @pytest.mark.parametrize(
@@ -140,3 +142,41 @@ def test_a_batch_does_not_begin_at_the_end(given: dict[str, str]) -> None:
 def test_a_stream_refuses_what_makes_no_sense_for_it(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         read(**given).require_stream()
+
+
+def test_options_of_a_query_are_as_they_are() -> None:
+    given = {"Subscribe": "clicks", "owner": "alice"}
+    assert without_table_properties(given) == {"subscribe": "clicks", "owner": "alice"}
+
+
+def test_of_a_table_only_its_options_are_left() -> None:
+    given = {
+        "provider": "moldau",
+        "owner": "alice",
+        "location": "file:/warehouse/clicks",
+        "option.subscribe": "clicks",
+        "option.kafka.bootstrap.servers": "b:1",
+        "startingOffsets": "earliest",
+    }
+    assert without_table_properties(given) == {
+        "subscribe": "clicks",
+        "kafka.bootstrap.servers": "b:1",
+        "startingoffsets": "earliest",
+    }
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
+
+
+def test_the_committed_table_is_the_rendered_one() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert reference.BEGIN in page
+    assert page == reference.renew_reference(page), (
+        "run: python -m moldau.spark.options docs/spark.md"
+    )
+
+
+def test_every_option_has_a_row_with_its_default() -> None:
+    table = reference.render_reference()
+    assert all(f"| `{name}` |" in table for name in SourceOptions.declarations())
+    assert "| `failOnDataLoss` | `true` |" in table

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.spark import worker_memory
+from moldau.spark import worker
 
 
 @pytest.fixture(autouse=True)
 def nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(worker_memory, "_is_frozen", False)
+    monkeypatch.setattr(worker, "_is_frozen", False)
     former = gc.get_threshold()
     yield
     gc.set_threshold(*former)
@@ -23,14 +23,14 @@ def test_a_worker_that_is_used_again_leaves_its_modules_to_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
-    worker_memory.freeze_once()
+    worker.freeze_once()
     frozen = gc.get_freeze_count()
     assert frozen > len(gc.get_objects())
-    worker_memory.freeze_once()  # not what later tasks have made
+    worker.freeze_once()  # not what later tasks have made
     assert gc.get_freeze_count() <= frozen
 
 
 def test_other_processes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
-    worker_memory.freeze_once()
+    worker.freeze_once()
     assert gc.get_freeze_count() == 0

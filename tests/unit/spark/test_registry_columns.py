@@ -11,7 +11,7 @@ from moldau.errors import SchemaDecodingError
 from moldau.schemas.codecs import make_codec
 from moldau.schemas.model import ResolvedSchema, Schema, SchemaType
 from moldau.spark.decode import make_array
-from moldau.spark.registry_column import _map_reader, _Reader
+from moldau.spark.registry_columns import _map_reader, _Reader
 
 FAR_AWAY = b"\0\x0a\x0a\x08" + b"\xff" * 8 + b"\x3f"
 TIMES = """

@@ -1,0 +1,346 @@
+"""Reads topics, once or as they grow: `spark.read` and `spark.readStream` with `format("moldau")`.
+
+The driver plans ranges of offsets, and tasks read them. Readers are pickled to the tasks with
+nothing in them but values. A shell; what to read is decided in `rules`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyspark
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from moldau.errors import ConfigurationError, DataLossError
+from moldau.model import TopicPartition
+from moldau.spark.columns import arrow_schema, require_columns
+from moldau.spark.options import SourceOptions
+from moldau.spark.rules.offset_ranges import (
+    DATA_LOSS_ADVICE,
+    PartitionRange,
+    Task,
+    TriggerLimits,
+    clip_range,
+    find_beyond,
+    find_deleted,
+    find_starts_beyond,
+    keep_existing,
+    pack_tasks,
+    plan_tasks,
+    ranges_between,
+)
+from moldau.spark.rules.offsets import NamedBound, OffsetJson, StreamOffset
+from moldau.spark.rules.pushed_filters import (
+    Condition,
+    FilterEffect,
+    find_earliest_time,
+    find_effect,
+    narrow_ranges,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.streaming.datasource import ReadLimit
+    from pyspark.sql.types import StructType
+
+    from moldau.spark.offset_reader import OffsetReader as TopicView
+    from moldau.spark.stream_planner import StreamPlanner
+
+
+# What one task reads, as Spark passes it around
+
+
+class RangePartition(InputPartition):
+    """Ranges of offsets, each of one partition of a topic."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(tuple((*one.partition, *one[1:]) for one in task))
+
+
+def make_partitions(
+    ranges: Iterable[PartitionRange], options: SourceOptions
+) -> list[InputPartition]:
+    """The tasks that read these ranges."""
+    planned = plan_tasks(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    packed = pack_tasks(
+        planned,
+        min_records_per_partition=options.min_records_per_partition,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    return [RangePartition(task) for task in packed]
+
+
+def find_task(given: InputPartition) -> Task:
+    """What is to be read; nothing where Spark made a task though there was nothing to plan."""
+    return tuple(
+        PartitionRange(TopicPartition(topic, number), *rest)
+        for topic, number, *rest in given.value or ()
+    )
+
+
+# Batches. The ranges are fixed on the driver when the query is planned.
+
+
+_log = logging.getLogger("moldau.spark")
+
+_PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def make_batch_reader(given: Mapping[str, str], schema: StructType) -> MoldauBatchReader:
+    """The reader of a batch query; raises ConfigurationError."""
+    options = SourceOptions.read(given)
+    options.require_batch()
+    require_columns(schema)
+    kind = FilteringBatchReader if _may_push_filters() else MoldauBatchReader
+    return kind(options, schema)
+
+
+def _may_push_filters() -> bool:
+    """Whether Spark is about to push filters.
+
+    It refuses readers that could take filters while `spark.sql.python.filterPushdown.enabled` is
+    off, which it is by default; when it is on, it plans in a worker of its own kind. Spark 4.0 has
+    no such worker, and no filters for sources in Python.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
+
+
+class MoldauBatchReader(DataSourceReader):
+    """Pickled to the tasks, with nothing in it but values."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._conditions: list[Condition] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """Asks the cluster what there is, once."""
+        from moldau.spark.offset_reader import OffsetReader as TopicView
+
+        view = TopicView(self._options)
+        ranges = self._skip_older(view, narrow_ranges(self._find_ranges(view), self._conditions))
+        return make_partitions(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the records of its ranges."""
+        from moldau.spark.fetching import read_task
+
+        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
+
+    def _find_ranges(self, view: TopicView) -> list[PartitionRange]:
+        partitions = view.require_partitions().partitions
+        starting = self._options.starting_bound or NamedBound.EARLIEST
+        starts = view.place(starting, partitions, "startingOffsets")
+        ends = view.place(self._options.ending_bound, partitions, "endingOffsets")
+        earliest, latest = view.earliest(partitions), view.latest(partitions)
+        wanted = ranges_between(starts, ends)
+        beyond = find_starts_beyond(starts, latest) + find_beyond(wanted, latest)
+        self._report(find_deleted(wanted, earliest) + beyond)
+        return keep_existing(wanted, earliest, latest)
+
+    def _skip_older(self, view: TopicView, ranges: list[PartitionRange]) -> list[PartitionRange]:
+        """Without the records before the first that a condition on the timestamp can want."""
+        time_ms = find_earliest_time(self._conditions)
+        if time_ms is None or not ranges:
+            return ranges
+        times = {one.partition: max(time_ms, 0) for one in ranges}
+        found = view.find_at_times(times)
+        clipped = (
+            clip_range(one, start_offset=found[one.partition], end_offset=one.end_offset)
+            for one in ranges
+            if one.partition in found  # in the others every record is older
+        )
+        return [one for one in clipped if not one.is_empty]
+
+    def _report(self, losses: list[str]) -> None:
+        if losses and self._options.fail_on_data_loss:
+            raise DataLossError(f"{'; '.join(losses)}. {DATA_LOSS_ADVICE}")
+        for message in losses:
+            _log.warning("%s; reading goes on with what is there", message)
+
+
+class FilteringBatchReader(MoldauBatchReader):
+    """Also takes conditions on topic, partition, offset and timestamp."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep what helps; what Spark has to look at itself is given back."""
+        from moldau.spark.filters import find_condition
+
+        for one in filters:
+            condition = find_condition(one)
+            effect = FilterEffect.NONE if condition is None else find_effect(condition)
+            if condition is not None and effect is not FilterEffect.NONE:
+                self._conditions.append(condition)
+            if effect is not FilterEffect.DECIDED:
+                yield one
+
+
+# Streams. Spark keeps the offsets in its checkpoint, in the form of its own Kafka source. On the
+# driver a `StreamPlanner` says how far there is something to read. Since 4.2, Spark says where a
+# query is when it asks for the next end, and takes limits. Spark 4.0 and 4.1 do neither, so there
+# are two readers.
+
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Not before Spark 4.2."""
+
+    _TAKES_LIMITS = False
+else:
+    _TAKES_LIMITS = True
+
+_NO_LIMITS: Final = TriggerLimits()
+
+
+def make_stream_reader(given: Mapping[str, str], schema: StructType) -> MoldauStreamReader:
+    """The reader of a streaming query; raises ConfigurationError."""
+    options = SourceOptions.read(given)
+    options.require_stream()
+    require_columns(schema)
+    if _TAKES_LIMITS:
+        return LimitedStreamReader(options, schema)
+    _refuse_limits(options.limits)
+    return UnlimitedStreamReader(options, schema)
+
+
+def _refuse_limits(limits: TriggerLimits) -> None:
+    """A limit that had no effect would be met when a batch does not fit into the memory."""
+    for name, value in (
+        ("maxOffsetsPerTrigger", limits.max_offsets),
+        ("minOffsetsPerTrigger", limits.min_offsets),
+        ("maxBytesPerTrigger", limits.max_bytes),
+    ):
+        if value is not None:
+            raise ConfigurationError(
+                f"{name} needs Spark 4.2 or newer; this is Spark {pyspark.__version__}, which lets "
+                "no source in Python limit its batches"
+            )
+
+
+class MoldauStreamReader(DataSourceStreamReader):
+    """Pickled to the tasks before it is used; the driver's part is made at the first call."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._planner: StreamPlanner | None = None
+
+    def initialOffset(self) -> OffsetJson:
+        return self._driver.find_start().to_json()
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
+        starts, ends = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        return make_partitions(self._driver.find_ranges(starts, ends), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the records of its ranges."""
+        from moldau.spark.fetching import read_task
+
+        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
+
+    def commit(self, end: OffsetJson) -> None:
+        """Called one batch late, and not at all with Trigger.AvailableNow."""
+        completed = self._driver.find_completed(StreamOffset.from_json(end))
+        self._driver.progress.advance_at_least_to(completed)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            from moldau.spark.worker import close_clients
+
+            close_clients()
+            self._planner = None
+
+    @property
+    def _driver(self) -> StreamPlanner:
+        if self._planner is None:
+            from moldau.spark.stream_planner import make_planner
+
+            self._planner = make_planner(self._options)
+        return self._planner
+
+
+class LimitedStreamReader(MoldauStreamReader, SupportsTriggerAvailableNow):
+    """For Spark 4.2 and newer."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._idle: tuple[OffsetJson, StreamOffset] | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark has one limit only: any of ours stands for all, which the options have."""
+        from pyspark.sql.streaming import datasource as spark_limits
+
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return spark_limits.ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return spark_limits.ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return spark_limits.ReadMinRows(limits.min_offsets)
+        return spark_limits.ReadAllAvailable()
+
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
+        """Asked every few milliseconds while nothing comes, so nothing is then done twice."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+        ends = self._driver.latest.current()
+        if self._idle is not None and self._idle[0] == start and self._idle[1] is ends:
+            self._driver.progress.maybe_repeat()
+            return start
+        limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
+        starts = StreamOffset.from_json(start)
+        self._idle = (start, ends) if starts == ends else None
+        # A query is where its last completed batch ended.
+        self._driver.progress.advance_to(self._driver.find_completed(starts))
+        return self._driver.plan_end(starts, limits).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver.fix_end()
+
+    def reportLatestOffset(self) -> OffsetJson:
+        return self._driver.latest.current().to_json()
+
+
+class UnlimitedStreamReader(MoldauStreamReader):
+    """For Spark 4.0 and 4.1: a batch takes all there is.
+
+    A query is where the batch that was planned last ends. When one is started again, Spark plans an
+    empty batch there; whether the batch before it was completed shows with the next one.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._planned: StreamOffset | None = None
+
+    def initialOffset(self) -> OffsetJson:
+        return self._find_planned().to_json()
+
+    def latestOffset(self) -> OffsetJson:  # type: ignore[override]
+        """With Trigger.AvailableNow asked for once, before the start of a new query."""
+        return self._driver.plan_end(self._find_planned(), _NO_LIMITS).to_json()
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
+        planned = super().partitions(start, end)
+        self._planned = StreamOffset.from_json(end)
+        if start != end:  # a batch begins where the last completed one ended
+            completed = self._driver.find_completed(StreamOffset.from_json(start))
+            self._driver.progress.advance_at_least_to(completed)
+        return planned
+
+    def _find_planned(self) -> StreamOffset:
+        if self._planned is None:
+            self._planned = self._driver.find_start()
+        return self._planned

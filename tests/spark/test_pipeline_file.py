@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.main import run
-from moldau.cli.pipeline_display import Lines, format_name, format_query
+from moldau.cli.pipeline import Lines, format_name, format_query
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink

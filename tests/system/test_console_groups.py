@@ -16,8 +16,9 @@ from moldau.client.admin_values import (
     NewTopic,
 )
 from moldau.client.rules.offset_targets import AtBeginning
-from moldau.console.data.cluster import Cluster
-from moldau.console.data.groups import (
+from moldau.console.cluster import Cluster
+from moldau.console.groups import (
+    choose_groups,
     complete_rows,
     find_readers,
     list_groups,
@@ -25,11 +26,10 @@ from moldau.console.data.groups import (
     plan_group_reset,
     read_group,
 )
-from moldau.console.data.topics import create_topic, require_topic
-from moldau.console.data.transactions import abort_transaction, read_transaction
-from moldau.console.rules.group_rows import choose_groups
-from moldau.console.rules.paging import PageRequest
+from moldau.console.pages.transactions import abort_transaction, read_transaction
+from moldau.console.paging import PageRequest
 from moldau.console.settings import ConsoleSettings
+from moldau.console.topics import create_topic, require_topic
 from moldau.errors import ConfigurationError, ProducerFencedError
 
 

@@ -12,12 +12,19 @@ import pytest
 import moldau
 import moldau.testing
 from moldau.client.admin_values import NewTopic
-from moldau.console.data.cluster import Cluster
-from moldau.console.data.records import SEARCH_HITS, find_bounds, read_page, search
-from moldau.console.data.topics import create_topic
-from moldau.console.rules.browsing import Ranges, Search, newest
-from moldau.console.rules.record_view import KeptRecord
+from moldau.console.cluster import Cluster
+from moldau.console.record_view import KeptRecord
+from moldau.console.records import (
+    SEARCH_HITS,
+    Ranges,
+    Search,
+    find_bounds,
+    newest,
+    read_page,
+    search,
+)
 from moldau.console.settings import ConsoleSettings
+from moldau.console.topics import create_topic
 from moldau.errors import ConfigurationError
 
 

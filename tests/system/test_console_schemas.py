@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.console.data.cluster import RecordDecoder
-from moldau.console.rules.record_view import Format, KeptRecord, preview, show
+from moldau.console.cluster import RecordDecoder
+from moldau.console.record_view import Format, KeptRecord, preview, show
 from moldau.schemas import Schema, SchemaRegistry
 from moldau.schemas.rules.framing import make_head
 from moldau.testing.manual_clock import ManualClock

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import moldau.testing
-from moldau.console.rules.logins import IDLE_SECONDS, LONGEST_SECONDS
-from moldau.console.sessions import Sessions, TooManyAttemptsError
+from moldau.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions, TooManyAttemptsError
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError, MoldauError
 from moldau.testing.manual_clock import ManualClock

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from statistics import median
 
-from moldau.cli.connection_options import security_options
+from moldau.cli.options import security_options
 from moldau.cli.output import Column, Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.cluster_plan import DEFAULT_FOLDER, MAX_BROKERS, ClusterPlan
 from moldau.cli.cluster_view import ClusterInfo, ClusterView, describe_info, look_at
-from moldau.cli.connection_options import CONFIG_VARIABLE
 from moldau.cli.doctor import count_of, print_findings
-from moldau.cli.local_cluster import open_cluster
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from moldau.cli.local_cluster import DEFAULT_FOLDER, MAX_BROKERS, ClusterPlan, open_cluster
+from moldau.cli.options import CONFIG_VARIABLE, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import with_admin

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from moldau.cli.connection_options import use_command_config
+from moldau.cli.options import use_command_config
 from moldau.cli.session import with_admin
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ClusterDescription, EligibleLeaders, SpokenVersions

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from moldau.cli.connection_options import PROFILE_VARIABLE
+from moldau.cli.options import PROFILE_VARIABLE
 from moldau.cli.output import note, warn
 from moldau.processes import module_command
 

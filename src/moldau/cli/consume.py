@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from moldau.cli.connection_options import client_options, refuse_settings
-from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from moldau.cli.consume_run import Consumption, QueueConsumption, consume_queue, consume_records
+from moldau.cli.offset_target import choose_start
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, client_options, refuse_settings
 from moldau.cli.output import warn
+from moldau.cli.record_format import (
+    DecodedFields,
+    Formatter,
+    RecordDecoding,
+    end_values_with,
+    parse_format,
+)
 from moldau.cli.reporting import warnings_shown
-from moldau.cli.schema_options import FORMATS, SchemaRegistryUrl, require_format
+from moldau.cli.schema_options import (
+    FORMATS,
+    SchemaRegistryUrl,
+    registry_of_command,
+    require_format,
+)
+from moldau.cli.session import made_for_millions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from moldau.cli.record_decoding import RecordDecoding
-    from moldau.cli.record_format import Formatter
 
 _ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 _UNSUPPORTED: Final = {
@@ -165,10 +176,6 @@ def consume(
     """
     import asyncio
 
-    from moldau.cli.consume_run import Consumption, consume_records
-    from moldau.cli.offset_target import choose_start
-    from moldau.cli.session import made_for_millions
-
     if release and queue is None:
         raise typer.BadParameter("only what is taken from a queue can be released: add --queue")
     form, value_format = _part_formats(form, value_format)
@@ -294,8 +301,6 @@ def _part_formats(form: str, value_format: str | None) -> tuple[str, str | None]
 
 
 def _formatter(form: str, delimiter: str | None) -> Formatter:
-    from moldau.cli.record_format import end_values_with, parse_format
-
     return parse_format(form) if delimiter is None else end_values_with(delimiter)
 
 
@@ -309,8 +314,6 @@ def _decode_by_schemas(
     """None where bytes are shown as they are."""
     if key_format is None and value_format is None:
         return None
-    from moldau.cli.record_decoding import DecodedFields, RecordDecoding
-    from moldau.cli.schema_options import registry_of_command
 
     if form in ("hex", "raw"):
         raise typer.BadParameter(
@@ -360,8 +363,6 @@ def _consume_queue(
     release: bool,
 ) -> None:
     import asyncio
-
-    from moldau.cli.consume_run import QueueConsumption, consume_queue
 
     consumption = QueueConsumption(
         topic=topic,

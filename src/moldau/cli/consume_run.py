@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from moldau.cli.connection_options import security_options
 from moldau.cli.offset_target import go_to_start
+from moldau.cli.options import security_options
 from moldau.cli.output import Progress, note
 from moldau.cli.record_format import NULL, Formatter, show_json
 from moldau.cli.session import CLIENT_ID, command_settings
@@ -40,7 +40,7 @@ from moldau.records.codec import join_values
 from moldau.records.record_batch import payload_of
 
 if TYPE_CHECKING:
-    from moldau.cli.record_decoding import RecordDecoding
+    from moldau.cli.record_format import RecordDecoding
 
 
 _POLL_SECONDS = 1.0

@@ -1,18 +1,31 @@
-"""`moldau doctor`."""
+"""`moldau doctor` and `moldau explain`: what is wrong, and why things are as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import note, print_document
+from moldau.cli.reporting import warnings_shown
+from moldau.cli.session import command_settings, with_admin
+from moldau.client.admin import AsyncAdmin
+from moldau.client.cluster_client import ClusterClient
+from moldau.clock import SystemClock
+from moldau.model import TopicPartition
+from moldau.ops.cluster_survey import SurveyReader, find_all
+from moldau.ops.explanations import FactReader
+from moldau.ops.formatting import plural
+from moldau.ops.metrics_ports import MetricsPorts, find_ports
+from moldau.ops.rules.checks import ClusterSurvey, Finding, Severity
+from moldau.ops.rules.explanations import explain_group, explain_topic
+from moldau.ops.rules.partition_explanations import explain_partition, explain_record
 
 if TYPE_CHECKING:
-    from moldau.client.admin import AsyncAdmin
-    from moldau.ops.rules.checks import ClusterSurvey, Finding
+    from moldau.ops.rules.explanations import Explanation
+
 
 _COLORS = {"critical": "red", "warning": "yellow", "info": "blue"}
 
@@ -44,13 +57,9 @@ def doctor(
     moldau doctor
     moldau doctor --bootstrap kafka:9092 --json
     """
-    from moldau.cli.session import with_admin
-    from moldau.ops.cluster_survey import find_all
-    from moldau.ops.rules.checks import Severity
-
     if not as_json:
         note(f"looking at the cluster of {bootstrap} …")
-    survey = with_admin(bootstrap, lambda admin: _look(admin, metrics or (), watch))
+    survey = with_admin(bootstrap, lambda admin: _read_survey(admin, metrics or (), watch))
     findings = find_all(survey)
     if as_json:
         print_document(
@@ -63,15 +72,12 @@ def doctor(
             }
         )
     else:
-        _print(findings, survey)
+        _print_survey(findings, survey)
     if any(one.severity is Severity.CRITICAL for one in findings):
         raise typer.Exit(1)
 
 
-async def _look(admin: AsyncAdmin, urls: Sequence[str], seconds: float) -> ClusterSurvey:
-    from moldau.clock import SystemClock
-    from moldau.ops.cluster_survey import SurveyReader
-
+async def _read_survey(admin: AsyncAdmin, urls: Sequence[str], seconds: float) -> ClusterSurvey:
     look = SurveyReader(admin, clock=SystemClock(), metrics_urls=urls, group_seconds=seconds)
     return await look.take()
 
@@ -87,18 +93,114 @@ def print_findings(findings: Sequence[Finding], unchecked: Sequence[str]) -> Non
 
 
 def count_of(survey: ClusterSurvey) -> str:
-    from moldau.ops.formatting import plural
-
     partitions = sum(len(topic.partitions) for topic in survey.topics.values())
     counted = ((len(survey.brokers), "broker"), (len(survey.topics), "topic"))
     return ", ".join(plural(*one) for one in (*counted, (partitions, "partition")))
 
 
-def _print(findings: Sequence[Finding], survey: ClusterSurvey) -> None:
+def _print_survey(findings: Sequence[Finding], survey: ClusterSurvey) -> None:
     print_findings(findings, survey.unchecked)
-    from moldau.ops.formatting import plural
 
     seen = f"{count_of(survey)}, {plural(len(survey.groups), 'group')}"
     found = plural(len(findings), "finding")
     well = "what could be checked is well" if survey.unchecked else "all is well"
     typer.echo(f"{found} in {seen}" if findings else f"{well}: {seen}")
+
+
+# `moldau explain`
+
+
+T = TypeVar("T")
+
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics",
+        metavar="URL",
+        help="Where brokers serve their metrics, for what they remember; repeat for more.",
+        show_default="what the brokers' settings say",
+    ),
+]
+
+
+def find_facts(
+    bootstrap: str, urls: Sequence[str] | None, ask: Callable[[FactReader], Awaitable[T]]
+) -> T:
+    """Ask a cluster, with the metrics ports that are given or that it names."""
+    import asyncio
+
+    async def session() -> T:
+        async with AsyncAdmin(bootstrap, command_settings()) as admin:
+            client = ClusterClient(bootstrap, command_settings())
+            try:
+                ports = MetricsPorts(urls) if urls else await find_ports(admin)
+                return await ask(FactReader(client, admin, SystemClock(), ports))
+            finally:
+                await client.close()
+
+    with warnings_shown():
+        return asyncio.run(session())
+
+
+def show_explanation(explanation: Explanation, *, as_json: bool) -> None:
+    if as_json:
+        print_document(explanation.document())
+        return
+    typer.echo(typer.style(explanation.verdict, bold=True))
+    for line in explanation.lines:
+        typer.echo(line)
+
+
+def explain_record_at(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="The offset.")],
+    metrics: Metrics = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Is a record here, if not why, and until when.
+
+    Retention, compaction by a later record, DeleteRecords, an aborted transaction, not committed,
+    never written. Which of them it was that deleted a record, brokers with --metrics remember.
+    """
+    wanted = TopicPartition(topic, partition)
+    facts = find_facts(bootstrap, metrics, lambda ask: ask.about_record(wanted, offset))
+    show_explanation(explain_record(facts), as_json=as_json)
+
+
+def explain_one_partition(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    number: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The partition.")],
+    metrics: Metrics = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """What holds the high watermark, readers of committed records, retention or cleaning back."""
+    wanted = TopicPartition(topic, number)
+    facts = find_facts(bootstrap, metrics, lambda ask: ask.about_partition(wanted))
+    show_explanation(explain_partition(facts), as_json=as_json)
+
+
+def explain_one_group(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
+    watch: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long it is watched for progress.")
+    ] = 3.0,
+    metrics: Metrics = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """The last rebalances of a group with their causes, who holds what, and why lag grows."""
+    facts = find_facts(bootstrap, metrics, lambda ask: ask.about_group(name, watch))
+    show_explanation(explain_group(facts), as_json=as_json)
+
+
+def explain_one_topic(
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """The options of a topic, where each comes from, and what they do together."""
+    facts = find_facts(bootstrap, ("none",), lambda ask: ask.about_topic(name))
+    show_explanation(explain_topic(facts), as_json=as_json)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from moldau.cli.completion import ask_for_groups, ask_for_topics
-from moldau.cli.connection_options import has_parameter, profile_with_address, words_of_command
+from moldau.cli.options import has_parameter, profile_with_address, words_of_command
 from moldau.cli.reporting import say_failure
 from moldau.errors import (
     ClusterUnreachableError,

@@ -21,8 +21,8 @@ import typer
 import typer.core
 import typer.main
 
-from moldau.cli.connection_options import make_command_config_option, make_profile_option
 from moldau.cli.exit_codes import FAILURE, INTERRUPTED, WRONG_USAGE, run_to_the_end
+from moldau.cli.options import make_command_config_option, make_profile_option
 from moldau.cli.reporting import make_options, reporting, say_failure
 
 CONTEXT_SETTINGS: dict[str, list[str]] = {"help_option_names": ["-h", "--help"]}
@@ -104,6 +104,9 @@ class _Command(typer.core.TyperCommand):
 
 class _ListingGroup(typer.core.TyperGroup):
     """Imports a command to run it, and not to list it or to complete its name."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(self.commands)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Runnable | None:  # type: ignore[override]
         commands = self.commands
@@ -245,17 +248,14 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "reassign": LazyGroup(
         "Move partitions to other brokers, as a plan says.",
         {
-            "plan": Command(
-                "moldau.cli.reassign:plan",
-                "Tell how many partitions a topic needs for a throughput, and what they cost.",
-            ),
-            "execute": Command("moldau.cli.reassign:execute"),
-            "verify": Command("moldau.cli.reassign:verify"),
-            "cancel": Command("moldau.cli.reassign:cancel"),
+            "plan": Command("moldau.cli.placement:plan"),
+            "execute": Command("moldau.cli.placement:execute"),
+            "verify": Command("moldau.cli.placement:verify"),
+            "cancel": Command("moldau.cli.placement:cancel"),
         },
     ),
     "elect": Command(
-        "moldau.cli.elect:elect",
+        "moldau.cli.placement:elect",
         "Elect leaders of partitions: preferred ones, or unclean ones.",
     ),
     "doctor": Command(
@@ -265,10 +265,10 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "explain": LazyGroup(
         "Say why things are as they are.",
         {
-            "record": Command("moldau.cli.explain:record"),
-            "partition": Command("moldau.cli.explain:partition"),
-            "group": Command("moldau.cli.explain:group"),
-            "topic": Command("moldau.cli.explain:topic"),
+            "record": Command("moldau.cli.doctor:explain_record_at"),
+            "partition": Command("moldau.cli.doctor:explain_one_partition"),
+            "group": Command("moldau.cli.doctor:explain_one_group"),
+            "topic": Command("moldau.cli.doctor:explain_one_topic"),
         },
     ),
     "console": Command(
@@ -296,10 +296,10 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "tokens": LazyGroup(
         "Make, list, renew and end delegation tokens.",
         {
-            "create": Command("moldau.cli.tokens:create"),
-            "describe": Command("moldau.cli.tokens:describe"),
-            "renew": Command("moldau.cli.tokens:renew"),
-            "expire": Command("moldau.cli.tokens:expire"),
+            "create": Command("moldau.cli.users:create_token"),
+            "describe": Command("moldau.cli.users:describe_tokens"),
+            "renew": Command("moldau.cli.users:renew_token"),
+            "expire": Command("moldau.cli.users:expire_token"),
         },
     ),
     "secure": LazyGroup(
@@ -337,9 +337,12 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "requests": Command("moldau.cli.bench:requests"),
         },
     ),
-    "plan": Command("moldau.cli.plan:plan"),
+    "plan": Command(
+        "moldau.cli.plan:plan",
+        "Tell how many partitions a topic needs for a throughput, and what they cost.",
+    ),
     "rebalance": Command(
-        "moldau.cli.rebalance:rebalance",
+        "moldau.cli.placement:rebalance",
         "Spread replicas by size, traffic and racks, and leaders by number and traffic, over "
         "brokers.",
     ),

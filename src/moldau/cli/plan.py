@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from moldau.cli.bench_run import (
+    Load,
+    bench_topic,
+    measure_consume,
+    measure_produce,
+    parse_rate,
+    rate_text,
+)
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
+from moldau.cli.session import command_settings, made_for_millions
+from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import BROKER_DEFAULT, TopicMetadata
 from moldau.ops.formatting import plural
-
-if TYPE_CHECKING:
-    from moldau.cli.bench_run import Load
+from moldau.ops.metrics_ports import find_ports
 
 
 class _Measured(NamedTuple):
@@ -73,9 +82,6 @@ def plan(
     Measures what one partition takes in (p) and gives out (c), on a topic of its own that is
     removed again, and answers with max(target/p, target/c).
     """
-    from moldau.cli.bench_run import Load, parse_rate, rate_text
-    from moldau.client.admin_values import BROKER_DEFAULT
-
     wanted = parse_rate(target)
     load = Load(
         record_bytes=record_size,
@@ -131,12 +137,6 @@ def _measure(
     bootstrap: str, load: Load, produce_rate: float | None, consume_rate: float | None
 ) -> _Measured:
     import asyncio
-
-    from moldau.cli.bench_run import bench_topic, measure_consume, measure_produce
-    from moldau.cli.session import command_settings, made_for_millions
-    from moldau.client.admin import AsyncAdmin
-    from moldau.client.admin_values import TopicMetadata
-    from moldau.ops.metrics_ports import find_ports
 
     async def measure() -> _Measured:
         progress = Progress(has_end=True)

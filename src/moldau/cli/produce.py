@@ -8,9 +8,19 @@ from typing import Annotated, Final
 
 import typer
 
-from moldau.cli.connection_options import refuse_settings
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs, with_option_groups
+from moldau.cli.line_parser import EncodedLineParser, JsonLineParser, LineParser, Parser
+from moldau.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    parse_pairs,
+    refuse_settings,
+    with_option_groups,
+)
+from moldau.cli.produce_run import Production, run_production
+from moldau.cli.record_format import read_escapes
 from moldau.cli.schema_options import FORMATS, WrittenSchemas
+from moldau.records.lines import LINE_END
 
 _UNSUPPORTED: Final = {
     "interceptor.classes": "Java classes cannot be run; remove it, or use Kafka's own tool",
@@ -148,10 +158,6 @@ def produce(
     moldau produce images --record-file cat.png --record-file dog.png
     moldau produce clicks --format avro --value-schema click.avsc
     """
-    from moldau.cli.line_parser import LineParser, Parser
-    from moldau.cli.produce_run import Production, run_production
-    from moldau.records.lines import LINE_END
-
     refuse_settings(_UNSUPPORTED)
     word = schemas.value_format
     if form.value in FORMATS:
@@ -173,8 +179,6 @@ def produce(
         )
     ends = LINE_END
     if delimiter is not None:
-        from moldau.cli.record_format import read_escapes
-
         ends = read_escapes(delimiter)
         if not ends:
             raise typer.BadParameter("is empty", param_hint="--delimiter")
@@ -184,12 +188,8 @@ def produce(
     lines = LineParser(key_separator, null_marker, key)
     parser: Parser = lines
     if is_json:
-        from moldau.cli.line_parser import JsonLineParser
-
         parser = JsonLineParser(headers, key_encode, value_encode)
     elif key_encode or value_encode:
-        from moldau.cli.line_parser import EncodedLineParser
-
         parser = EncodedLineParser(lines, key_encode, value_encode)
     run_production(
         Production(

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.cli.connection_options import security_options
 from moldau.cli.line_parser import Parser
+from moldau.cli.options import security_options
 from moldau.cli.output import Progress, note, print_document
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import CLIENT_ID, made_for_millions, with_client

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.connection_options import PROFILE_VARIABLE
-from moldau.cli.options import AsJson, parse_settings
+from moldau.cli import profiles
+from moldau.cli.options import PROFILE_VARIABLE, AsJson, parse_settings
 from moldau.cli.output import Column, can_ask, note, print_document, print_table
 from moldau.cli.profiles import delete_profile, require_profile, use_profile
 from moldau.client.rules.addresses import parse_bootstrap
@@ -76,8 +76,6 @@ def create(
       --set security.protocol=SASL_SSL --set sasl.username=ann
     moldau profile create test --bootstrap kt:9093 --command-config ssl.properties
     """
-    from moldau.cli import profiles
-
     if brokers is None and command_config is None:
         raise typer.BadParameter("say where the cluster is", param_hint="--bootstrap")
     given = parse_settings(to_set or (), "--set")
@@ -133,8 +131,6 @@ def use(
 
 def list_profiles(as_json: AsJson = False) -> None:
     """List the profiles; a star marks the one in use."""
-    from moldau.cli import profiles
-
     found, in_use = profiles.list_profiles(), profiles.name_in_use()
     if as_json:
         print_document(
@@ -173,8 +169,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a profile says. Secrets are not shown."""
-    from moldau.cli import profiles
-
     profile = profiles.find_profile_in_use() if name is None else profiles.require_profile(name)
     if profile is None:
         raise typer.BadParameter("no profile is in use; name one", param_hint="NAME")

@@ -19,11 +19,17 @@ from typing import Final
 import typer
 
 from moldau.cli.output import warn
-from moldau.config.client_options import AdminOptions
+from moldau.config.client_options import (
+    AdminOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    QueueOptions,
+)
 from moldau.config.declarations.security import ClientSecurityOptions
 from moldau.config.option import suggest
 from moldau.config.properties import expand_secrets, load_properties, parse_properties
 from moldau.errors import ConfigurationError
+from moldau.schemas.settings import SETTINGS as REGISTRY_SETTINGS
 from moldau.security.rules.jaas import format_jaas, parse_jaas
 
 BOOTSTRAP: Final = "bootstrap.servers"
@@ -163,9 +169,6 @@ def read_settings(path: Path) -> dict[str, str]:
 
 def warn_of_unknown_names(settings: Mapping[str, str], source: str) -> None:
     """Warn of names that no client knows: they are probably misspelt, and have no effect."""
-    from moldau.config.client_options import ConsumerOptions, ProducerOptions, QueueOptions
-    from moldau.schemas.settings import SETTINGS as REGISTRY_SETTINGS
-
     known = {BOOTSTRAP, COMMAND_CONFIG, *REGISTRY_SETTINGS, *_OTHER_CLIENTS}
     for options in (AdminOptions, ConsumerOptions, ProducerOptions, QueueOptions):
         known.update(options.declarations())
@@ -231,8 +234,6 @@ def delete_profile(name: str) -> None:
 
 def check_settings(settings: Mapping[str, str], option: str) -> None:
     """Refuse what no client would read: a misspelt name would be a setting that does not hold."""
-    from moldau.schemas.settings import SETTINGS as REGISTRY_SETTINGS
-
     own = ClientSecurityOptions.declarations()
     of_registry = {f"schema.registry.{name}" for name in own if name.startswith("ssl.")}
     known = {*own, *REGISTRY_SETTINGS, *of_registry}

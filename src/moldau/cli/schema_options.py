@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from moldau.cli.connection_options import client_options
+from moldau.cli.options import client_options
+from moldau.schemas.model import Reference, Schema, SchemaType
+from moldau.schemas.registry import SchemaRegistry
+from moldau.schemas.serializing import SchemaSerializer
+from moldau.schemas.settings import TIMEOUT_MS, URL
 
 if TYPE_CHECKING:
     from moldau.cli.line_parser import Encode
-    from moldau.schemas.model import Reference, Schema, SchemaType
-    from moldau.schemas.registry import SchemaRegistry
 
 
 REGISTRY_VARIABLE: Final = "MOLDAU_SCHEMA_REGISTRY"
@@ -87,9 +89,6 @@ _LOGIN_WORDS: Final = ("basic.auth.", "bearer.auth.", "sasl.")
 
 def registry_of_command(url: str | None, timeout_seconds: float | None = None) -> SchemaRegistry:
     """Raises what is wrong with the settings."""
-    from moldau.schemas.registry import SchemaRegistry
-    from moldau.schemas.settings import TIMEOUT_MS, URL
-
     settings = settings_at(url, client_options())
     if timeout_seconds is not None:
         settings[TIMEOUT_MS] = str(int(timeout_seconds * 1000))
@@ -106,7 +105,6 @@ def settings_at(url: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """The settings of a file, with another address than it may have: to that goes no login."""
     if url is None:
         return dict(given)
-    from moldau.schemas.settings import URL
 
     is_other = given.get(URL) not in (None, url)
     kept = {
@@ -127,8 +125,6 @@ def read_schema(
     path: Path, type_word: str | None, references: Iterable[str] = (), option: str = "FILE"
 ) -> Schema:
     """The schema in a file."""
-    from moldau.schemas.model import Schema
-
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -153,8 +149,6 @@ def require_type(word: str | None) -> str | None:
 
 
 def _read_reference(text: str) -> Reference:
-    from moldau.schemas.model import Reference
-
     name, _, where = text.partition("=")
     subject, _, version = where.rpartition(":")
     if not name or not subject or not version.isdecimal():
@@ -267,7 +261,6 @@ class WrittenSchemas:
     ) -> Encode | None:
         if word is None:
             return None
-        from moldau.schemas.serializing import SchemaSerializer
 
         is_key = field == "key"
         file = self.key_schema if is_key else self.value_schema

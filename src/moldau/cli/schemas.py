@@ -18,7 +18,7 @@ from moldau.cli.schema_options import (
     require_type,
 )
 from moldau.errors import SchemaNotFoundError
-from moldau.schemas.model import RegisteredSchema
+from moldau.schemas.model import Compatibility, RegisteredSchema
 
 
 def list_schemas(
@@ -162,8 +162,6 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say whether a subject would take a schema; fails if it would not. Registers nothing."""
-    from moldau.schemas.model import Compatibility
-
     if version not in ("latest", "all") and not version.isdecimal():
         raise typer.BadParameter("is a number, latest or all", param_hint="--version")
     registry = registry_of_command(schema_registry)

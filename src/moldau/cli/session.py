@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from moldau import __version__
-from moldau.cli.connection_options import security_of_command
 from moldau.cli.failures import say
+from moldau.cli.options import security_of_command
 from moldau.cli.reporting import warnings_shown
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings

@@ -14,7 +14,6 @@ from nicegui import ui
 from starlette.types import ASGIApp
 
 from moldau.clock import SystemClock
-from moldau.console.console import Console, make_console
 from moldau.console.guards import (
     HeadAsGet,
     OnlyLoggedIn,
@@ -22,10 +21,10 @@ from moldau.console.guards import (
     OnlyTheseHosts,
     SafeHeaders,
     SharedConsole,
+    add_login,
 )
-from moldau.console.login import add_login
 from moldau.console.pages import ALL_PAGES
-from moldau.console.sessions import Sessions
+from moldau.console.sessions import Console, Sessions, make_console
 from moldau.console.settings import LOCAL_NAMES, ConsoleSettings
 
 _STYLES = Path(__file__).parent / "pages"

@@ -9,7 +9,7 @@ from support.waiting import PATIENCE_SECONDS
 
 _PROGRAM = """
 import logging, threading
-from moldau.cli.pipeline_display import run_beside
+from moldau.cli.pipeline import run_beside
 from moldau.spark import session_factory
 
 stop, ended = threading.Event(), threading.Event()

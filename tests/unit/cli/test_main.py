@@ -297,12 +297,20 @@ def test_a_command_is_imported_when_it_is_looked_up() -> None:
     assert loaded["log"] is loaded["log"]
 
 
-def test_the_list_of_commands_shows_the_help_of_each() -> None:
-    for name, declared in main.COMMANDS.items():
-        if isinstance(declared, main.Command):
-            listed = LazyCommands(main.COMMANDS, main.guarded).find_listed(name)
-            assert listed is not None
-            assert listed.short_help == declared.load(name, main.guarded).short_help
+@pytest.mark.parametrize(
+    "commands",
+    [
+        main.COMMANDS,
+        *(one.commands for one in main.COMMANDS.values() if isinstance(one, main.LazyGroup)),
+    ],
+)
+def test_a_list_of_commands_shows_the_help_of_each(
+    commands: dict[str, main.Command | main.LazyGroup],
+) -> None:
+    for name, declared in commands.items():
+        listed = LazyCommands(commands, main.guarded).find_listed(name)
+        assert listed is not None
+        assert listed.short_help == declared.load(name, main.guarded).short_help
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -484,7 +492,7 @@ def test_options_of_other_tools_lead_to_ours(
 def test_a_console_that_is_not_installed_is_no_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("moldau.cli.console_process.is_installed", lambda: False)
+    monkeypatch.setattr("moldau.cli.console.is_installed", lambda: False)
     assert main.run(["console"]) == 1
     said = "moldau: the web console is an extra: pip install 'moldau[console]'\n"
     assert capsys.readouterr().err == said

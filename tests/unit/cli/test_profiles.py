@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli import main
-from moldau.cli.connection_options import client_options, security_options
 from moldau.cli.main import Command
-from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, client_options, security_options
 from moldau.cli.output import print_document
 from moldau.cli.profiles import _escape
 from moldau.config.properties import parse_properties

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from moldau.cli.reassign import read_log_dirs, read_plan, to_document
+from moldau.cli.placement import read_log_dirs, read_plan, to_document
 from moldau.client.admin_values import (
     ClusterDescription,
     ConfigChange,

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from moldau.console.console import Console
 from moldau.console.guards import (
     HeadAsGet,
     OnlyLoggedIn,
@@ -20,7 +19,7 @@ from moldau.console.guards import (
     SafeHeaders,
     SharedConsole,
 )
-from moldau.console.sessions import Sessions
+from moldau.console.sessions import Console, Sessions
 
 Message = MutableMapping[str, Any]
 CONSOLE = cast("Console", SimpleNamespace(user="alice"))

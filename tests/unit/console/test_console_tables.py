@@ -12,9 +12,8 @@ pytest.importorskip("nicegui")
 
 from nicegui import Client, ui
 
-from moldau.console.pages.frame import Frame
-from moldau.console.pages.widgets import LoadedPage, PagedTable, TableColumn
-from moldau.console.rules.paging import PageRequest
+from moldau.console.pages.widgets import Frame, LoadedPage, PagedTable, TableColumn
+from moldau.console.paging import PageRequest
 
 
 async def load(_: PageRequest) -> LoadedPage:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from moldau.console.pages import (
-    access,
-    brokers,
-    groups,
-    overview,
-    pipelines,
-    topic_messages,
-    topics,
-    transactions,
-)
+from moldau.console.pages import access, cluster, groups, topic_messages, topics, transactions
 
 ALL_PAGES = (
-    overview.register,
-    brokers.register,
+    cluster.register_overview,
+    cluster.register_brokers,
     topics.register_topics,
     topic_messages.register,
     topics.register_partitions,
@@ -25,6 +16,6 @@ ALL_PAGES = (
     groups.register_groups,
     groups.register_group,
     transactions.register,
-    pipelines.register,
+    cluster.register_pipelines,
     access.register,
 )

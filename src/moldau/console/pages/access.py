@@ -9,19 +9,12 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from moldau.console.data.access import change_quota, delete_user, find_rights, set_password
-from moldau.console.pages.frame import Frame, heading, page_frame
-from moldau.console.pages.widgets import (
-    LoadedPage,
-    PagedTable,
-    TableColumn,
-    add_buttons,
-    confirm,
-    opened_dialog,
-)
-from moldau.console.rules.access_rows import (
+from moldau.console.access import (
     acl_rows,
+    change_quota,
     check_password,
+    delete_user,
+    find_rights,
     limit_text,
     parse_entity,
     parse_limit,
@@ -29,9 +22,21 @@ from moldau.console.rules.access_rows import (
     quota_id,
     quota_rows,
     quotas_of,
+    set_password,
     user_rows,
 )
-from moldau.console.rules.paging import PageRequest, cut_page
+from moldau.console.pages.widgets import (
+    Frame,
+    LoadedPage,
+    PagedTable,
+    TableColumn,
+    add_buttons,
+    confirm,
+    heading,
+    opened_dialog,
+    page_frame,
+)
+from moldau.console.paging import PageRequest, cut_page
 from moldau.errors import (
     ClusterAuthorizationError,
     ConfigurationError,

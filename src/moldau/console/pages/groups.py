@@ -7,39 +7,40 @@ from collections.abc import Awaitable, Callable, Sequence
 from nicegui import ui
 
 from moldau.client.rules.offset_targets import PlannedReset
-from moldau.console.data.cluster import EXPECTED
-from moldau.console.data.groups import (
+from moldau.console.cluster import EXPECTED
+from moldau.console.groups import (
+    PLACES,
+    GroupRow,
     SeenGroup,
+    assignment_text,
+    choose_groups,
+    choose_lag_rows,
     complete_rows,
     delete_group,
     find_ages,
+    group_kind,
+    group_severity,
     list_groups,
+    members_text,
+    parse_target,
     perform_reset,
     plan_group_reset,
     read_group,
 )
-from moldau.console.pages.frame import Frame, group_path, heading, page_frame
 from moldau.console.pages.widgets import (
+    Frame,
     LineChart,
     LoadedPage,
     PagedTable,
     TableColumn,
     confirm,
+    group_path,
+    heading,
     opened_dialog,
+    page_frame,
 )
-from moldau.console.rules.browsing import Browsing
-from moldau.console.rules.group_rows import (
-    PLACES,
-    GroupRow,
-    assignment_text,
-    choose_groups,
-    choose_lag_rows,
-    group_kind,
-    group_severity,
-    members_text,
-    parse_target,
-)
-from moldau.console.rules.paging import PageRequest, cut_page
+from moldau.console.paging import PageRequest, cut_page
+from moldau.console.records import Browsing
 from moldau.ops.formatting import UNKNOWN, count_text, duration_text, plural
 
 _COLUMNS = (

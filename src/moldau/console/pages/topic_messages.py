@@ -11,36 +11,18 @@ from enum import StrEnum
 
 from nicegui import Client, ui
 
-from moldau.console.data.cluster import EXPECTED, failure_text
-from moldau.console.data.records import (
-    SEARCH_HITS,
-    TAIL_RECORDS,
-    RecordPage,
-    SearchProgress,
-    find_bounds,
-    find_times,
-    read_page,
-    search,
-    tail,
-)
-from moldau.console.pages.frame import Frame, page_frame
+from moldau.console.cluster import EXPECTED, failure_text
 from moldau.console.pages.topics import topic_head
-from moldau.console.pages.widgets import LoadedPage, PagedTable, TableColumn, opened_dialog
-from moldau.console.rules.browsing import (
-    MAX_PARTITIONS,
-    Browsing,
-    Cursor,
-    Ranges,
-    Search,
-    choose_partitions,
-    forward_from,
-    newest,
-    parse_time,
-    read_number,
-    rest_of,
+from moldau.console.pages.widgets import (
+    Frame,
+    LoadedPage,
+    PagedTable,
+    TableColumn,
+    opened_dialog,
+    page_frame,
 )
-from moldau.console.rules.paging import PageRequest
-from moldau.console.rules.record_view import (
+from moldau.console.paging import PageRequest
+from moldau.console.record_view import (
     Format,
     Kept,
     KeptRecord,
@@ -50,6 +32,28 @@ from moldau.console.rules.record_view import (
     show,
     to_csv,
     to_json_lines,
+)
+from moldau.console.records import (
+    MAX_PARTITIONS,
+    SEARCH_HITS,
+    TAIL_RECORDS,
+    Browsing,
+    Cursor,
+    Ranges,
+    RecordPage,
+    Search,
+    SearchProgress,
+    choose_partitions,
+    find_bounds,
+    find_times,
+    forward_from,
+    newest,
+    parse_time,
+    read_number,
+    read_page,
+    rest_of,
+    search,
+    tail,
 )
 from moldau.errors import ConfigurationError
 from moldau.ops.formatting import time_text

@@ -5,29 +5,35 @@ from __future__ import annotations
 from nicegui import ui
 
 from moldau.client.admin_values import BROKER_DEFAULT, ConfigResource, NewTopic
-from moldau.console.data.groups import TopicReaders, find_readers
-from moldau.console.data.records import OutgoingText, send_record
-from moldau.console.data.topics import create_topic, delete_topic, read_partitions, require_topic
-from moldau.console.pages.configs import ConfigPanel
-from moldau.console.pages.frame import Frame, group_path, heading, page_frame, topic_path
+from moldau.console.groups import GroupRow, TopicReaders, find_readers, group_severity
 from moldau.console.pages.widgets import (
+    ConfigPanel,
+    Frame,
     LoadedPage,
     PagedTable,
     TableColumn,
     TrafficCharts,
     confirm,
+    group_path,
+    heading,
     opened_dialog,
+    page_frame,
+    topic_path,
 )
-from moldau.console.rules.group_rows import GroupRow, group_severity
-from moldau.console.rules.paging import PageRequest, cut_page
-from moldau.console.rules.topic_rows import (
+from moldau.console.paging import PageRequest, cut_page
+from moldau.console.records import OutgoingText, send_record
+from moldau.console.topics import (
     HEALTHY,
     OFFLINE,
     PartitionRow,
     TopicRow,
     choose_topics,
+    create_topic,
+    delete_topic,
     parse_configs,
     parse_headers,
+    read_partitions,
+    require_topic,
     topic_row,
 )
 from moldau.errors import ConfigurationError

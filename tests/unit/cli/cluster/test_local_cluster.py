@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.cluster_plan import ClusterPlan
-from moldau.cli.local_cluster import open_cluster
+from moldau.cli.local_cluster import ClusterPlan, open_cluster
 from moldau.coordination import zookeeper_java
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.cluster_plan import ClusterPlan
+from moldau.cli.local_cluster import ClusterPlan
 from moldau.errors import StartupError
 
 

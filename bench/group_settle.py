@@ -21,9 +21,9 @@ from typing import NamedTuple
 from bench.report import Outcome, Table
 from bench.scale import Scale
 from bench.systems import SYSTEMS, Running
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import NewTopic
-from moldau.client.consumer import AsyncConsumer
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import NewTopic
+from moldau.client.consumer.consumer import AsyncConsumer
 
 _SYSTEMS = ("moldau", "kafka-256m")
 _PROTOCOLS = ("classic", "consumer")

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from bench.report import Outcome, Table
 from bench.scale import Scale
 from bench.systems import SYSTEMS, Running
-from moldau.client.admin_values import ConfigResource, NewTopic
+from moldau.client.admin.values import ConfigResource, NewTopic
 from moldau.client.blocking import Admin, Consumer, Producer
-from moldau.client.blocking_queue import Queue
+from moldau.client.queue.queue import Queue
 from moldau.config.alterations import ConfigChange
 from moldau.wire.apis import NO_VERSION, SHARE_FETCH
 

@@ -56,7 +56,7 @@ def main() -> None:
 def _codec_paths() -> Iterator[Work]:
     from moldau.arrow.raw_batches import to_record_batches
     from moldau.arrow.schema import choose_schema
-    from moldau.client.rules.delivery import RawBatch
+    from moldau.client.consumer.rules.fetch_buffer import RawBatch
     from moldau.model import TopicPartition
     from moldau.records.batch_header import read_header
     from moldau.records.codec import find_fault

@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 from bench.processes import resident_bytes, usual_environment
 from bench.report import Outcome, Table
 from bench.scale import TINY, Scale
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import CreatedTopic, NewTopic
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import CreatedTopic, NewTopic
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordination.store_messages import ReadChildren, ReadNodes, ToService, Write
 from moldau.errors import ClientError, TopicExistsError

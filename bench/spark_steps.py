@@ -31,7 +31,7 @@ from bench.throughput import record_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.client.rules.delivery import RawBatch
+    from moldau.client.consumer.rules.fetch_buffer import RawBatch
     from moldau.spark.options import SourceOptions
     from moldau.spark.rules.offset_ranges import PartitionRange
 
@@ -109,8 +109,8 @@ def _find_ranges(options: SourceOptions) -> Sequence[PartitionRange]:
 
 
 def _fetch(options: SourceOptions, wanted: PartitionRange) -> Iterator[Sequence[RawBatch]]:
-    from moldau.client.range_reader import RangeReader
-    from moldau.client.rules.read_bounds import OffsetRange
+    from moldau.client.range_fetch import RangeReader
+    from moldau.client.rules.offsets import OffsetRange
     from moldau.spark.fetching import range_settings
     from moldau.spark.worker import open_client
 

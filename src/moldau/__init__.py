@@ -10,25 +10,24 @@ if TYPE_CHECKING:
     from moldau import schemas as schemas
     from moldau import spark as spark
     from moldau import testing as testing
-    from moldau.client.admin import AsyncAdmin
-    from moldau.client.admin_values import ConfigResource, ElectionType, NewTopic, ResourceType
+    from moldau.client.admin.client import AsyncAdmin
+    from moldau.client.admin.values import ConfigResource, ElectionType, NewTopic, ResourceType
     from moldau.client.blocking import Admin, Consumer, Producer, SimpleConsumer
-    from moldau.client.blocking_queue import Queue
-    from moldau.client.consumer import AsyncConsumer
-    from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset
-    from moldau.client.producer import AsyncProducer
-    from moldau.client.producer_values import (
+    from moldau.client.consumer.consumer import AsyncConsumer
+    from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+    from moldau.client.consumer.simple_consumer import AsyncSimpleConsumer
+    from moldau.client.producer.produce_result import (
         Interceptor,
         OutgoingRecord,
         RecordMetadata,
         RecordRange,
     )
-    from moldau.client.queue import AsyncQueue
-    from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch, Job, JobBatch
+    from moldau.client.producer.producer import AsyncProducer
+    from moldau.client.producer.rules.transaction_manager import PreparedTransaction
+    from moldau.client.queue.jobs import AsyncJob, AsyncJobBatch, Job, JobBatch
+    from moldau.client.queue.queue import AsyncQueue, Queue
     from moldau.client.read_table import read_batches, read_table
-    from moldau.client.rules.consumer_record import ConsumerRecord
-    from moldau.client.rules.producer_transaction import PreparedTransaction
-    from moldau.client.simple_consumer import AsyncSimpleConsumer
+    from moldau.client.rules.offsets import ConsumerGroupMetadata, GroupOffset
     from moldau.client.transform import transform
     from moldau.config.alterations import ConfigChange, ConfigOperation
     from moldau.model import (
@@ -54,38 +53,38 @@ else:
         "AclPermission": "moldau.model",
         "AclResourceType": "moldau.model",
         "Admin": "moldau.client.blocking",
-        "AsyncAdmin": "moldau.client.admin",
-        "AsyncConsumer": "moldau.client.consumer",
-        "AsyncJob": "moldau.client.queue_jobs",
-        "AsyncJobBatch": "moldau.client.queue_jobs",
-        "AsyncProducer": "moldau.client.producer",
-        "AsyncQueue": "moldau.client.queue",
-        "AsyncSimpleConsumer": "moldau.client.simple_consumer",
+        "AsyncAdmin": "moldau.client.admin.client",
+        "AsyncConsumer": "moldau.client.consumer.consumer",
+        "AsyncJob": "moldau.client.queue.jobs",
+        "AsyncJobBatch": "moldau.client.queue.jobs",
+        "AsyncProducer": "moldau.client.producer.producer",
+        "AsyncQueue": "moldau.client.queue.queue",
+        "AsyncSimpleConsumer": "moldau.client.consumer.simple_consumer",
         "ConfigChange": "moldau.config.alterations",
         "ConfigOperation": "moldau.config.alterations",
-        "ConfigResource": "moldau.client.admin_values",
+        "ConfigResource": "moldau.client.admin.values",
         "Consumer": "moldau.client.blocking",
-        "ConsumerGroupMetadata": "moldau.client.offset_values",
-        "ConsumerRecord": "moldau.client.rules.consumer_record",
-        "ElectionType": "moldau.client.admin_values",
-        "GroupOffset": "moldau.client.offset_values",
-        "Interceptor": "moldau.client.producer_values",
-        "Job": "moldau.client.queue_jobs",
-        "JobBatch": "moldau.client.queue_jobs",
+        "ConsumerGroupMetadata": "moldau.client.rules.offsets",
+        "ConsumerRecord": "moldau.client.consumer.rules.fetch_buffer",
+        "ElectionType": "moldau.client.admin.values",
+        "GroupOffset": "moldau.client.rules.offsets",
+        "Interceptor": "moldau.client.producer.produce_result",
+        "Job": "moldau.client.queue.jobs",
+        "JobBatch": "moldau.client.queue.jobs",
         "NewRecord": "moldau.records.record",
-        "NewTopic": "moldau.client.admin_values",
-        "OutgoingRecord": "moldau.client.producer_values",
+        "NewTopic": "moldau.client.admin.values",
+        "OutgoingRecord": "moldau.client.producer.produce_result",
         "PatternType": "moldau.model",
-        "PreparedTransaction": "moldau.client.rules.producer_transaction",
+        "PreparedTransaction": "moldau.client.producer.rules.transaction_manager",
         "Principal": "moldau.model",
         "Producer": "moldau.client.blocking",
-        "Queue": "moldau.client.blocking_queue",
+        "Queue": "moldau.client.queue.queue",
         "QuotaEntity": "moldau.quotas",
         "Record": "moldau.records.record",
-        "RecordMetadata": "moldau.client.producer_values",
-        "RecordRange": "moldau.client.producer_values",
+        "RecordMetadata": "moldau.client.producer.produce_result",
+        "RecordRange": "moldau.client.producer.produce_result",
         "ResourcePattern": "moldau.model",
-        "ResourceType": "moldau.client.admin_values",
+        "ResourceType": "moldau.client.admin.values",
         "SimpleConsumer": "moldau.client.blocking",
         "TopicPartition": "moldau.model",
         "read_batches": "moldau.client.read_table",

@@ -7,7 +7,7 @@ import urllib.request
 from confluent_kafka import Producer
 
 import moldau
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,

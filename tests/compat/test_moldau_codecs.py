@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import moldau
-from moldau.client.rules.delivery import RawBatch
+from moldau.client.consumer.rules.fetch_buffer import RawBatch
 from moldau.records.batch_header import HEADER_BYTES, Buffer, read_header
 from moldau.records.codec import RecordCodec
 from moldau.records.record import NewRecord, Record

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 import moldau
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from support import confluent_client
 from support.rows import (
     CREATE_TIME,

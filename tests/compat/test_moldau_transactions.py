@@ -14,7 +14,7 @@ import pytest
 
 import moldau
 import moldau.errors
-from moldau.client import producer_coordinator
+from moldau.client.producer import transaction_coordinator
 from moldau.client.transform import Transformation
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
@@ -29,7 +29,7 @@ def transaction_version(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """As the cluster has finalized it, and as older ones have it."""
     version: int = request.param
     if version < 2:
-        monkeypatch.setattr(producer_coordinator, "_speaks_version_2", lambda link: False)
+        monkeypatch.setattr(transaction_coordinator, "_speaks_version_2", lambda link: False)
     return version
 
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import moldau
-from moldau.client.admin_quotas import ANY
+from moldau.client.admin.access import ANY
 from moldau.quotas import DEFAULT, QuotaEntity
 from support import confluent_client
 from support.waiting import PATIENCE_SECONDS

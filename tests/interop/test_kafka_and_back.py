@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import moldau
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.errors import MoldauError
 from moldau.testing.free_ports import take_port
 from support.broker_process import broker_process

@@ -20,7 +20,7 @@ from bench.systems import SYSTEMS
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.config.alterations import ConfigChange
 from moldau.errors import (
     AcknowledgementError,

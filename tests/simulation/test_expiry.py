@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.producer.producer import AsyncProducer
 from moldau.cluster.delegation_tokens import DelegationTokens
 from moldau.config.client_options import ACKS_ALL
 from moldau.errors import ClientError, KafkaError

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 import moldau
 import moldau.testing
-from moldau.client.rules.producer_transaction import PreparedTransaction
-from moldau.client.transaction_values import ONGOING
+from moldau.client.admin.values import ONGOING
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.errors import ConfigurationError, TransactionAbortedError
 from moldau.spark import exactly_once
 from moldau.spark.exactly_once import (

@@ -22,8 +22,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import OffsetSpec
-from moldau.client.transaction_values import ONGOING
+from moldau.client.admin.values import ONGOING, OffsetSpec
 from moldau.spark.exactly_once import STATE_TOPIC
 from support.pipeline_driver import (
     EXECUTOR,

@@ -12,7 +12,7 @@ import pytest
 import moldau
 import moldau.testing
 from moldau.cli.main import run
-from moldau.client.admin_values import OffsetSpec
+from moldau.client.admin.values import OffsetSpec
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.delivery import choose_delivery, say_delivery

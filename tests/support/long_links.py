@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from moldau.client.loop_thread import LoopThread
+from moldau.client.blocking_face import LoopThread
 from moldau.testing.free_ports import take_port
 
 _BUFFER_BYTES = 65536

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 import moldau
-from moldau.client.admin_values import ElectionType
+from moldau.client.admin.values import ElectionType
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from support.cluster_processes import ClusterProcesses

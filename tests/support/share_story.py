@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Producer
 
-from moldau.client.admin_values import ConfigChange, ConfigResource, ShareGroupOffset
+from moldau.client.admin.values import ConfigChange, ConfigResource, ShareGroupOffset
 from moldau.client.blocking import Admin
 from support.topics import fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.client.blocking import Admin, Producer
 from support.broker_process import BrokerProcess, broker_process
 from support.command_line import PATIENCE, start_process, write_lines

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import moldau
-from moldau.client.admin_values import GroupDescription
+from moldau.client.admin.values import GroupDescription
 from support.broker_process import BrokerProcess, broker_process
 from support.waiting import PATIENCE_SECONDS, eventually
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import moldau
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.config.alterations import ConfigChange
 from moldau.errors import AcknowledgementError, KafkaError, QueueEmptyError
 from support.cluster_processes import ClusterProcesses

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 import moldau
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.config.alterations import ConfigChange
 from moldau.errors import AcknowledgementError, ClientError, ClosedClientError, KafkaError
 from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC

@@ -11,7 +11,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import ConfigChange, ConfigResource, NewTopic
+from moldau.client.admin.values import ConfigChange, ConfigResource, NewTopic
 from moldau.model import TopicPartition
 from moldau.quotas import QuotaEntity
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 import moldau
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.errors import ProducerFencedError
 from support.broker_process import BrokerProcess, broker_process, running_broker
 from support.console_process import (

@@ -9,13 +9,13 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
     NewTopic,
 )
-from moldau.client.rules.offset_targets import AtBeginning
+from moldau.client.rules.offsets import AtBeginning
 from moldau.console.cluster import Cluster
 from moldau.console.groups import (
     choose_groups,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import moldau
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.model import (
     AclBinding,
     AclEntry,

@@ -11,7 +11,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.console.cluster import Cluster
 from moldau.console.record_view import KeptRecord
 from moldau.console.records import (

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.console.cluster import RecordDecoder
 from moldau.console.record_view import Format, KeptRecord, preview, show
 from moldau.schemas import Schema, SchemaRegistry

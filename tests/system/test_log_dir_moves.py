@@ -14,7 +14,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import ConfigChange, ConfigOperation, ConfigResource, NewTopic
+from moldau.client.admin.values import ConfigChange, ConfigOperation, ConfigResource, NewTopic
 from moldau.model import TopicPartition
 from support.broker_process import broker_process
 from support.command_line import Cli

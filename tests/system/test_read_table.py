@@ -14,7 +14,7 @@ import pytest
 import moldau
 import moldau.testing
 from moldau.client.blocking import Admin
-from moldau.client.rules.read_bounds import Bounds
+from moldau.client.rules.offsets import Bounds
 from moldau.errors import ClusterUnreachableError, ConfigurationError, UnknownTopicError
 from moldau.model import TopicPartition
 from support import confluent_client

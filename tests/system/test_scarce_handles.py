@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import moldau
-from moldau.client.transaction_values import PREPARE_ABORT, TransactionDescription
+from moldau.client.admin.values import PREPARE_ABORT, TransactionDescription
 from support.broker_process import BrokerProcess, broker_process
 from support.topics import fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually

@@ -18,7 +18,7 @@ from kazoo.exceptions import NoAuthError
 
 import moldau
 from moldau.cli.secure import SecureFolder
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.config.properties import parse_properties
 from support import confluent_client
 from support.broker_process import moldau_command

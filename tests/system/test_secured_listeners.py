@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import moldau
-from moldau.client.admin_values import ConfigChange, ConfigResource, ResourceType
+from moldau.client.admin.values import ConfigChange, ConfigResource, ResourceType
 from moldau.errors import (
     ConfigurationError,
     InvalidConfigError,

@@ -27,7 +27,7 @@ from moldau.model import (
 )
 
 if TYPE_CHECKING:
-    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin.client import AsyncAdmin
 
 
 # Options are named as those of kafka-acls.sh where they mean the same.

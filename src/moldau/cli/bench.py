@@ -25,7 +25,7 @@ from moldau.cli.options import (
     parse_settings,
     with_option_groups,
 )
-from moldau.client.admin_values import BROKER_DEFAULT
+from moldau.client.admin.values import BROKER_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,11 +17,11 @@ from moldau.cli.options import security_options
 from moldau.cli.output import Column, Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import BROKER_DEFAULT, NewTopic
+from moldau.client.cluster import ClusterClient
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.producer.producer import AsyncProducer
 from moldau.errors import KafkaError, NoAnswerError, TopicAuthorizationError, UsageError
 from moldau.model import TopicPartition
 from moldau.wire.apis import METADATA

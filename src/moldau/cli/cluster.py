@@ -21,7 +21,7 @@ from moldau.ops.cluster_survey import SurveyReader, find_what_is_wrong
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin.client import AsyncAdmin
     from moldau.client.rules.cluster_metadata import TopicMetadata
     from moldau.ops.rules.checks import ClusterSurvey
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from moldau.cli.options import use_command_config
 from moldau.cli.session import with_admin
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ClusterDescription, EligibleLeaders, SpokenVersions
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import ClusterDescription, EligibleLeaders, SpokenVersions
 from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
 from moldau.errors import ClientError, MoldauError
 from moldau.model import NO_BROKER, TopicPartition

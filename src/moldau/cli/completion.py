@@ -91,7 +91,7 @@ def ask_for_groups(bootstrap: str) -> Iterable[str]:
 
 def _ask(bootstrap: str, work: Callable[..., Awaitable[Iterable[str]]]) -> Iterable[str]:
     from moldau.cli.session import command_settings
-    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin.client import AsyncAdmin
 
     async def ask() -> Iterable[str]:
         async with asyncio.timeout(_SECONDS), AsyncAdmin(bootstrap, command_settings()) as admin:

@@ -9,7 +9,7 @@ import typer
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import with_admin
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigEntry,
     ConfigOperation,

@@ -17,8 +17,8 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, client_options
 from moldau.cli.output import note
 from moldau.cli.pipeline import format_set_aside, load_with_security
 from moldau.cli.schema_options import settings_at
-from moldau.client.admin import AsyncAdmin
-from moldau.client.rules.addresses import parse_bootstrap
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.rules.cluster_metadata import parse_bootstrap
 from moldau.console.server import serve
 from moldau.console.sessions import asks_for_password
 from moldau.console.settings import (

@@ -26,14 +26,13 @@ from moldau.cli.options import security_options
 from moldau.cli.output import Progress, note
 from moldau.cli.record_format import NULL, Formatter, show_json
 from moldau.cli.session import CLIENT_ID, command_settings
-from moldau.client.admin import AsyncAdmin
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.queue import AsyncQueue
-from moldau.client.queue_jobs import AsyncJob
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord, RawBatch
+from moldau.client.queue.jobs import AsyncJob
+from moldau.client.queue.queue import AsyncQueue
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.delivery import RawBatch
-from moldau.client.rules.offset_targets import AtBeginning, BeforeEnd, Start
+from moldau.client.rules.offsets import AtBeginning, BeforeEnd, Start
 from moldau.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.codec import join_values

@@ -11,8 +11,8 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import note, print_document
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, with_admin
-from moldau.client.admin import AsyncAdmin
-from moldau.client.cluster_client import ClusterClient
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.cluster import ClusterClient
 from moldau.clock import SystemClock
 from moldau.model import TopicPartition
 from moldau.ops.cluster_survey import SurveyReader, find_all

@@ -13,10 +13,10 @@ from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
 from moldau.cli.output import Column, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import GroupDescription, GroupState
-from moldau.client.group_reset import make_plan
-from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.offsets import plan_group_reset
+from moldau.client.admin.values import GroupDescription, GroupState
+from moldau.client.rules.offsets import PlannedReset, Target, TopicChoice
 from moldau.errors import (
     ConfigurationError,
     GroupNotEmptyError,
@@ -354,7 +354,7 @@ async def perform_reset(admin: AsyncAdmin, reset: Reset) -> ResetOutcome:
     if member_count and not reset.is_dry_run:
         raise GroupNotEmptyError(_with_members(reset.group_id, member_count))
     is_shared = group is not None and group.type == "share"
-    planned = await make_plan(
+    planned = await plan_group_reset(
         admin, reset.group_id, reset.choices, reset.target, is_shared=is_shared
     )
     if not planned:

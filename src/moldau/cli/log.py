@@ -25,7 +25,7 @@ from moldau.ops.formatting import size_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from moldau.client.admin_values import LogDirDescription, ReplicaOnDisk
+    from moldau.client.admin.values import LogDirDescription, ReplicaOnDisk
     from moldau.errors import KafkaError
 
     Described = Mapping[int, tuple[LogDirDescription | KafkaError, ...]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from moldau.client.rules.offset_targets import (
+from moldau.client.rules.offsets import (
     AtBeginning,
     AtOffset,
     AtTime,
@@ -24,7 +24,7 @@ from moldau.model import TopicPartition
 from moldau.ops.formatting import parse_duration_ms
 
 if TYPE_CHECKING:
-    from moldau.client.consumer import AsyncConsumer
+    from moldau.client.consumer.consumer import AsyncConsumer
 
 
 def parse_offset(text: str) -> Start:

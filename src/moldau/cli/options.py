@@ -189,7 +189,7 @@ def security_of_command() -> ClientSecurity | None:
     found = security_options()
     if not found:
         return None
-    from moldau.client.option_settings import client_security
+    from moldau.client.cluster import client_security
     from moldau.config.client_options import AdminOptions
 
     return client_security(AdminOptions.read(found))

@@ -20,8 +20,8 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import BROKER_DEFAULT, TopicMetadata
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import BROKER_DEFAULT, TopicMetadata
 from moldau.ops.formatting import plural
 from moldau.ops.metrics_ports import find_ports
 

@@ -21,8 +21,8 @@ from moldau.cli.output import Progress, note, print_document
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import CLIENT_ID, made_for_millions, with_client
 from moldau.client.blocking import Producer
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.record_futures import ManyFuture
+from moldau.client.cluster import ClusterClient
+from moldau.client.producer.produce_result import ManyFuture
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_NONE
 from moldau.config.option import suggest

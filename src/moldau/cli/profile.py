@@ -12,7 +12,7 @@ from moldau.cli import profiles
 from moldau.cli.options import PROFILE_VARIABLE, AsJson, parse_settings
 from moldau.cli.output import Column, can_ask, note, print_document, print_table
 from moldau.cli.profiles import delete_profile, require_profile, use_profile
-from moldau.client.rules.addresses import parse_bootstrap
+from moldau.client.rules.cluster_metadata import parse_bootstrap
 
 
 def create(

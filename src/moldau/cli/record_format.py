@@ -12,7 +12,7 @@ from typing import Final
 
 from moldau.cli.output import warn
 from moldau.cli.schema_options import FORMATS
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.config.option import suggest
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaNotFoundError, UsageError
 from moldau.records.record import Headers

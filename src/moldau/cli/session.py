@@ -14,12 +14,12 @@ from moldau import __version__
 from moldau.cli.failures import say
 from moldau.cli.options import security_of_command
 from moldau.cli.reporting import warnings_shown
-from moldau.client.cluster_client import ClientSettings, ClusterClient
+from moldau.client.cluster import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
 from moldau.errors import MoldauError
 
 if TYPE_CHECKING:
-    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin.client import AsyncAdmin
 
 T = TypeVar("T")
 
@@ -40,7 +40,9 @@ def command_settings() -> ClientSettings:
 
 def with_admin(bootstrap: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """Run work that administers."""
-    from moldau.client.admin import AsyncAdmin  # not loaded by commands that do not administer
+    from moldau.client.admin.client import (
+        AsyncAdmin,  # not loaded by commands that do not administer
+    )
 
     async def session() -> T:
         async with AsyncAdmin(bootstrap, command_settings()) as admin:

@@ -11,13 +11,13 @@ import typer
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
-from moldau.client.rules.producer_transaction import PreparedTransaction
-from moldau.client.transaction_values import (
+from moldau.client.admin.values import (
     ONGOING,
     ActiveProducer,
     HangingTransaction,
     TransactionDescription,
 )
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.clock import MachineClock
 from moldau.coordinators.transactions.rules.transaction_metadata import TransactionState
 from moldau.errors import ConfigurationError, KafkaError
@@ -25,7 +25,7 @@ from moldau.model import TopicPartition
 from moldau.ops.formatting import parse_duration_ms
 
 if TYPE_CHECKING:
-    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin.client import AsyncAdmin
 
 
 def list_transactions(

@@ -21,8 +21,8 @@ from moldau.ops.formatting import parse_duration_ms
 from moldau.security.rules.jaas import format_jaas
 
 if TYPE_CHECKING:
-    from moldau.client.admin import AsyncAdmin
-    from moldau.client.admin_tokens import DelegationTokenDescription
+    from moldau.client.admin.access import DelegationTokenDescription
+    from moldau.client.admin.client import AsyncAdmin
 
 
 def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:

@@ -5,13 +5,11 @@ What threads do otherwise is in `blocking_streams`, for consumers, and in `produ
 
 from __future__ import annotations
 
-from moldau.client.admin import AsyncAdmin
+from moldau.client.admin.client import AsyncAdmin
 from moldau.client.blocking_face import BlockingFace
-from moldau.client.blocking_streams import ConsumerFace
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
-from moldau.client.producer_face import ProducerFace
-from moldau.client.simple_consumer import AsyncSimpleConsumer
+from moldau.client.consumer.consumer import AsyncConsumer, ConsumerFace
+from moldau.client.consumer.simple_consumer import AsyncSimpleConsumer
+from moldau.client.producer.producer import AsyncProducer, ProducerFace
 
 
 class Admin(BlockingFace, of=AsyncAdmin):

@@ -8,13 +8,18 @@ Written by `make stubs`.
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from moldau.client.admin_acls import EVERYTHING
-from moldau.client.admin_configs import Described
-from moldau.client.admin_part import DEFAULT_TIMEOUT_MS
-from moldau.client.admin_quotas import WantedName
-from moldau.client.admin_tokens import USUAL_PERIOD, DelegationTokenDescription
-from moldau.client.admin_users import SCRAM_MECHANISMS, ScramCredentialInfo
-from moldau.client.admin_values import (
+from moldau.client.admin.access import (
+    EVERYTHING,
+    SCRAM_MECHANISMS,
+    USUAL_PERIOD,
+    DelegationTokenDescription,
+    ScramCredentialInfo,
+    WantedName,
+)
+from moldau.client.admin.configs import Described
+from moldau.client.admin.part import DEFAULT_TIMEOUT_MS
+from moldau.client.admin.values import (
+    ActiveProducer,
     ClusterDescription,
     ConfigChange,
     ConfigResource,
@@ -23,6 +28,7 @@ from moldau.client.admin_values import (
     EligibleLeaders,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
     LogDirDescription,
     NewTopic,
     PartitionLag,
@@ -30,30 +36,25 @@ from moldau.client.admin_values import (
     ResourceType,
     ShareGroupOffset,
     SpokenVersions,
-)
-from moldau.client.blocking_face import BlockingFace
-from moldau.client.blocking_streams import ConsumerFace
-from moldau.client.cluster_client import ClientSettings
-from moldau.client.consumer import Some
-from moldau.client.consumer_setup import GivenOffsets
-from moldau.client.intake import CustomPartitioner
-from moldau.client.offset_values import ConsumerGroupMetadata, GroupOffset, ListedOffset
-from moldau.client.producer_face import ProducerFace
-from moldau.client.producer_values import Interceptor
-from moldau.client.record_preparer import GivenSerializer
-from moldau.client.rules.assignors import Assignor
-from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
-from moldau.client.rules.deserializing import GivenDeserializer
-from moldau.client.rules.producer_transaction import PreparedTransaction
-from moldau.client.rules.subscription import Pattern
-from moldau.client.simple_consumer import FetchedRecords
-from moldau.client.transaction_values import (
-    ActiveProducer,
-    HangingTransaction,
     TransactionDescription,
     TransactionListing,
 )
-from moldau.client.user_calls import RebalanceListener
+from moldau.client.blocking_face import BlockingFace
+from moldau.client.cluster import ClientSettings
+from moldau.client.consumer.arguments import GivenOffsets
+from moldau.client.consumer.consumer import ConsumerFace, Some
+from moldau.client.consumer.delegate import RebalanceListener
+from moldau.client.consumer.rules.assignors import Assignor
+from moldau.client.consumer.rules.fetch_buffer import GivenDeserializer
+from moldau.client.consumer.rules.subscription_state import Pattern
+from moldau.client.consumer.simple_consumer import FetchedRecords
+from moldau.client.producer.produce_result import Interceptor
+from moldau.client.producer.producer import ProducerFace
+from moldau.client.producer.record_accumulator import CustomPartitioner
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
+from moldau.client.producer.serializers import GivenSerializer
+from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
+from moldau.client.rules.offsets import ConsumerGroupMetadata, GroupOffset, ListedOffset
 from moldau.errors import ClientError, KafkaError
 from moldau.model import AclBinding, AclFilter, AclOperation, Principal, TopicPartition
 from moldau.quotas import QuotaEntity

@@ -1,12 +1,12 @@
-"""A connection to one broker: requests out, answers in, in the same order.
+"""Connections to brokers: requests out, answers in, in the same order; and a pool of them.
 
 Answers for framing, correlation ids, pipelining, time-outs and learning the broker's versions.
-Does not know topics or leaders, and never tries again: that is for those who know what a repeated
-request means.
+Does not know topics or leaders, and never repeats a request: that is for those who know what a
+repeated request means. Warns when a broker does not answer, long before the connection ends.
 
-A shell. The reader task owns the receiving side; senders take turns at a lock. A request that goes
-unanswered for too long ends the connection, because every later answer would queue behind it.
-Long before that it is told (`outages`).
+A shell. The reader task owns the receiving side; senders take turns at a lock. A request that
+goes unanswered for too long ends the connection, because every later answer would queue behind
+it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ import logging
 import os
 import ssl
 import struct
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.outages import QUIET_SECONDS, BrokerOutages
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.versions import BrokerVersions, choose_version
+from moldau.client.rules.cluster_metadata import Address
 from moldau.clock import Clock, Timer
 from moldau.errors import (
     BrokerUnreachableError,
     ClientError,
+    ClusterUnreachableError,
     ConnectionLostError,
+    KafkaError,
+    LeaderNotAvailableError,
     MalformedFrameError,
     NoAnswerError,
     ShapeError,
+    StorageError,
+    UnsupportedByBrokerError,
 )
+from moldau.model import TopicPartition
 from moldau.net.port import Channel, Network
 from moldau.wire.apis import API_VERSIONS, Api, VersionRange
 from moldau.wire.headers import read_response_header, request_prefix
@@ -52,6 +56,157 @@ if TYPE_CHECKING:
 
     from moldau.net.secured import ClientSecurity
     from moldau.wire.shape import Values
+
+
+# The pool
+
+
+class ConnectionPool:
+    """The connections of one client to one cluster."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        network: Network,
+        clock: Clock,
+        settings: ConnectionSettings,
+    ) -> None:
+        self._bootstrap = tuple(bootstrap)
+        self._network = network
+        self._clock = clock
+        self._settings = settings
+        self._brokers: Mapping[int, Address] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
+        self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def learn_brokers(self, brokers: Mapping[int, Address]) -> None:
+        """Take over what metadata says of the cluster."""
+        self._brokers = dict(brokers)
+
+    async def to_broker(self, broker_id: int) -> BrokerConnection:
+        """A connection to this broker; raises BrokerUnreachableError."""
+        address = self._brokers.get(broker_id)
+        if address is None:
+            raise BrokerUnreachableError(f"broker {broker_id} is not in the cluster's metadata")
+        return await self._to_address(address)
+
+    async def to_any(self) -> BrokerConnection:
+        """A connection to whichever broker answers: open ones, known ones, then bootstrap.
+
+        Raises ClusterUnreachableError when none does.
+        """
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        # Bootstrap last: after a move of the whole cluster only the addresses learned are right,
+        # but when all of those are gone, the ones that a person gave are worth another try.
+        candidates = dict.fromkeys((*self._brokers.values(), *self._bootstrap))
+        failures: list[BrokerUnreachableError] = []
+        for address in candidates:
+            try:
+                return await self._to_address(address)
+            except BrokerUnreachableError as error:
+                failures.append(error)
+        raise _none_of(tuple(candidates), failures)
+
+    def no_answer_within(self, seconds: float) -> ClusterUnreachableError:
+        """What to raise when brokers can be connected to, perhaps, but say nothing."""
+        tried = tuple(dict.fromkeys((*self._brokers.values(), *self._bootstrap)))
+        return ClusterUnreachableError(
+            f"no broker has answered within {seconds:g} seconds at {', '.join(map(str, tried))}"
+        )
+
+    async def close(self) -> None:
+        """Close every connection; whoever waits for an answer hears of it."""
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            await connection.close()
+
+    async def _to_address(self, address: Address) -> BrokerConnection:
+        found = self._connections.get(address)
+        if found is not None and found.is_open:
+            return found
+        async with self._opening[address]:
+            found = self._connections.get(address)
+            if found is None or not found.is_open:
+                found = await open_connection(self._network, self._clock, address, self._settings)
+                self._connections[address] = found
+            return found
+
+
+def _none_of(
+    tried: Sequence[Address], failures: Sequence[BrokerUnreachableError]
+) -> ClusterUnreachableError:
+    if len(failures) == 1:
+        return ClusterUnreachableError(str(failures[0]))
+    listed = ", ".join(map(str, tried))
+    return ClusterUnreachableError(f"none of {listed} answers: {failures[0]}")
+
+
+# Outages: brokers that do not answer, partitions that are refused. Clients try again for minutes,
+# as they should; a warning is logged within two seconds.
+
+
+_outages_log = logging.getLogger("moldau.client.outages")
+
+QUIET_SECONDS = 1.5
+"""A broker that takes longer than this to answer, beyond what it was asked to wait, is told of."""
+
+NO_LEADER = LeaderNotAvailableError("no broker leads it at the moment")
+
+_NO_STORAGE = (
+    "the broker cannot use the disk of this partition (KAFKA_STORAGE_ERROR): it may be full; the "
+    "broker's log says more"
+)
+
+
+class BrokerOutages:
+    """Which brokers do not answer; shared by all connections of one client."""
+
+    def __init__(self) -> None:
+        self._outages: Outages[Address] = Outages()
+
+    def on_unreachable(self, address: Address, error: BrokerUnreachableError, now: float) -> None:
+        if self._outages.on_failure(address, now):
+            _outages_log.warning("%s; trying again", error)
+
+    def on_quiet(self, address: Address, now: float, quiet_seconds: float) -> None:
+        """A request, or the wish to connect, has had no answer for so long."""
+        if self._outages.on_failure(address, now, lasted_seconds=quiet_seconds):
+            _outages_log.warning(
+                "%s has not answered for %.0f seconds; waiting", address, quiet_seconds
+            )
+
+    def on_answer(self, address: Address, now: float) -> None:
+        lasted_seconds = self._outages.on_success(address, now)
+        if lasted_seconds is not None:
+            _outages_log.warning("%s answers again, after %.0f seconds", address, lasted_seconds)
+
+
+class PartitionOutages:
+    """Which partitions are refused by brokers that do answer."""
+
+    def __init__(self) -> None:
+        self._outages: Outages[TopicPartition] = Outages()
+
+    def __bool__(self) -> bool:
+        """Whether there are any: success need not be told otherwise."""
+        return bool(self._outages)
+
+    def on_refusal(self, partition: TopicPartition, error: KafkaError, now: float) -> None:
+        """What was asked for will be tried again."""
+        is_storage = isinstance(error, StorageError)
+        if self._outages.on_failure(partition, now, is_grave=is_storage):
+            words = _NO_STORAGE if is_storage else str(error).removeprefix(f"{partition}: ")
+            _outages_log.warning("%s: %s; trying again", partition, words)
+
+    def on_success(self, partition: TopicPartition, now: float) -> None:
+        lasted_seconds = self._outages.on_success(partition, now)
+        if lasted_seconds is not None:
+            _outages_log.warning(
+                "%s is served again, after %.0f seconds", partition, lasted_seconds
+            )
+
 
 _log = logging.getLogger("moldau.client")
 
@@ -368,7 +523,9 @@ async def _open(
             address.host, address.port, timeout=settings.connect_seconds
         )
     except OSError as error:  # TimeoutError is one
-        raise BrokerUnreachableError(f"no broker answers at {address} ({_why(error)})") from error
+        raise BrokerUnreachableError(
+            f"no broker answers at {address} ({_explain_os_error(error)})"
+        ) from error
     connection = BrokerConnection(channel, address, clock, settings)
     try:
         await connection.learn_versions()
@@ -387,7 +544,7 @@ async def _open(
     return connection
 
 
-def _why(error: OSError) -> str:
+def _explain_os_error(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error.__cause__, ssl.SSLError):
@@ -396,3 +553,65 @@ def _why(error: OSError) -> str:
     if error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)
     return error.strerror or str(error)
+
+
+BrokerVersions = Mapping[int, VersionRange]
+"""By API key: what the broker's answer to ApiVersions says."""
+
+
+def choose_version(
+    api: Api, broker: BrokerVersions, *, at_least: int = 0, at_most: int | None = None
+) -> int:
+    """The newest common version between these two; raises when there is none."""
+    served = broker.get(api.key)
+    if served is None:
+        raise UnsupportedByBrokerError(f"the broker does not serve {api.name} requests")
+    first = max(api.spoken.first, at_least)
+    last = api.spoken.last if at_most is None else min(api.spoken.last, at_most)
+    version = min(last, served.last)
+    if version < max(first, served.first):
+        raise UnsupportedByBrokerError(
+            f"the broker serves {api.name} versions {served.first} to {served.last}, "
+            f"this client speaks {first} to {last}"
+        )
+    return version
+
+
+# A failure that passes within a second is not logged: leaders move, connections are reset. One that
+# lasts is logged, again every half a minute, and once more when it is over.
+
+
+K = TypeVar("K")
+
+TOLD_AFTER_SECONDS = 1.0
+TOLD_AGAIN_AFTER_SECONDS = 30.0
+
+
+class Outages(Generic[K]):
+    """The troubles of one client. `now` is a monotonic time in seconds."""
+
+    def __init__(self) -> None:
+        self._since: dict[K, float] = {}  # when each trouble was met first
+        self._told_at: dict[K, float] = {}  # of troubles that were told, when that was last
+
+    def __bool__(self) -> bool:
+        """Whether there is any trouble."""
+        return bool(self._since)
+
+    def on_failure(
+        self, subject: K, now: float, *, lasted_seconds: float = 0.0, is_grave: bool = False
+    ) -> bool:
+        """Whether to tell of it now. What is grave does not pass by itself: it is told at once."""
+        since = self._since.setdefault(subject, now - lasted_seconds)
+        if now - since < TOLD_AFTER_SECONDS and not is_grave:
+            return False
+        told_at = self._told_at.get(subject)
+        if told_at is not None and now - told_at < TOLD_AGAIN_AFTER_SECONDS:
+            return False
+        self._told_at[subject] = now
+        return True
+
+    def on_success(self, subject: K, now: float) -> float | None:
+        """How long the trouble lasted that is over now, if it was told."""
+        since = self._since.pop(subject, now)
+        return None if self._told_at.pop(subject, None) is None else now - since

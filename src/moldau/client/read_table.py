@@ -15,20 +15,35 @@ from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.client.cluster_client import ClientSettings, ClusterClient
-from moldau.client.loop_thread import LoopThread
-from moldau.client.offset_ranges import find_ranges
-from moldau.client.range_fetch import RangeSettings
-from moldau.client.range_reader import RangeReader
-from moldau.client.rules.read_bounds import Bounds
-from moldau.errors import ConfigurationError
+from moldau.client.admin.partitions import LogAdmin
+from moldau.client.blocking_face import LoopThread
+from moldau.client.cluster import ClientSettings, ClusterClient, client_settings
+from moldau.client.range_fetch import RangeReader, RangeSettings
+from moldau.client.rules.offsets import (
+    EARLIEST,
+    LATEST,
+    NOT_FOUND,
+    Bound,
+    Bounds,
+    OffsetRange,
+    OffsetSpec,
+    bounds_by_partition,
+    milliseconds_of,
+    resolve_bound,
+)
+from moldau.config.client_options import AdminOptions
+from moldau.errors import ConfigurationError, KafkaError
+from moldau.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from moldau.arrow.schema import TimestampUnit
+
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -128,8 +143,6 @@ def _choose_settings(
         return settings
     if settings is not None:
         raise ConfigurationError("give either settings or options, not both")
-    from moldau.client.option_settings import client_settings
-    from moldau.config.client_options import AdminOptions
 
     read = AdminOptions.read(options)
     return client_settings(read, timeout_ms=read.default_api_timeout_ms)
@@ -206,3 +219,72 @@ class _Reading:
             read_committed=self.read_committed,
         )
         return RangeReader(client, ranges, RangeSettings(read_committed=self.read_committed))
+
+
+# Where a log ends is what it was when this was asked: its high watermark, or for committed records
+# its last stable offset.
+
+
+async def find_ranges(
+    client: ClusterClient,
+    topic: str,
+    partitions: Collection[int] | None,
+    start: Bounds,
+    end: Bounds,
+    *,
+    read_committed: bool,
+) -> Mapping[TopicPartition, OffsetRange]:
+    """The range of each partition, in order; raises UnknownTopicError and ConfigurationError."""
+    numbers = await _find_partitions(client, topic, partitions)
+    starts = bounds_by_partition(start, numbers, EARLIEST, "start")
+    ends = bounds_by_partition(end, numbers, LATEST, "end")
+    ask = partial(_list_offsets, client, topic, read_committed=read_committed)
+    earliest = await ask(dict.fromkeys(numbers, OffsetSpec.EARLIEST))
+    latest = await ask(dict.fromkeys(numbers, OffsetSpec.LATEST))
+    found_starts = await ask(_times(starts))
+    found_ends = await ask(_times(ends))
+    ranges = {}
+    for number in numbers:
+        log = OffsetRange(earliest[number], latest[number])
+        ranges[TopicPartition(topic, number)] = OffsetRange(
+            resolve_bound(starts[number], log, found_starts.get(number, NOT_FOUND)),
+            resolve_bound(ends[number], log, found_ends.get(number, NOT_FOUND)),
+        )
+    return ranges
+
+
+async def _find_partitions(
+    client: ClusterClient, topic: str, wanted: Collection[int] | None
+) -> list[int]:
+    metadata = await client.wait_until_topic_is_ready(topic)
+    if wanted is None:
+        return [partition.index for partition in metadata.partitions]
+    for number in wanted:
+        client.metadata.current.require_partition(TopicPartition(topic, number))
+    return sorted(set(wanted))
+
+
+def _times(bounds: Mapping[int, Bound]) -> dict[int, int]:
+    return {
+        number: milliseconds_of(bound)
+        for number, bound in bounds.items()
+        if isinstance(bound, datetime)
+    }
+
+
+async def _list_offsets(
+    client: ClusterClient, topic: str, wanted: Mapping[int, int], *, read_committed: bool
+) -> dict[int, int]:
+    """Offsets by partition, for an OffsetSpec or a time; raises what a partition answers."""
+    if not wanted:
+        return {}
+    answers = await LogAdmin(client).list_offsets(
+        {TopicPartition(topic, number): time for number, time in wanted.items()},
+        read_committed=read_committed,
+    )
+    offsets = {}
+    for partition, answer in answers.items():
+        if isinstance(answer, KafkaError):
+            raise answer
+        offsets[partition.partition] = answer.offset
+    return offsets

@@ -13,8 +13,8 @@ from threading import Event
 from typing import Any, TypeAlias
 
 from moldau.client.blocking import Consumer, Producer
-from moldau.client.producer_values import OutgoingRecord
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.producer.produce_result import OutgoingRecord
 from moldau.errors import CommitFailedError, TransactionAbortedError
 from moldau.model import TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from moldau.client.admin_users import ScramCredentialInfo
+from moldau.client.admin.access import ScramCredentialInfo
 from moldau.console.cluster import Cluster
 from moldau.console.paging import matches, natural_key
 from moldau.errors import ConfigurationError, UnsupportedByBrokerError

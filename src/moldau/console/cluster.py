@@ -9,14 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ClusterDescription, LogDirDescription
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.simple_consumer import AsyncSimpleConsumer
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import ClusterDescription, LogDirDescription
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.consumer.simple_consumer import AsyncSimpleConsumer
+from moldau.client.producer.producer import AsyncProducer
+from moldau.client.rules.cluster_metadata import Address, TopicMetadata
 from moldau.clock import Clock, SystemClock
 from moldau.config.client_options import (
     AdminOptions,

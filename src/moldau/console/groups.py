@@ -7,7 +7,8 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from moldau.client.admin_values import (
+from moldau.client.admin.offsets import plan_group_reset as make_plan
+from moldau.client.admin.values import (
     GroupDescription,
     GroupListing,
     GroupMember,
@@ -18,9 +19,8 @@ from moldau.client.admin_values import (
     PartitionLag,
     ShareGroupOffset,
 )
-from moldau.client.group_reset import make_plan
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.offset_targets import (
+from moldau.client.rules.offsets import (
     AtBeginning,
     AtOffset,
     AtTime,

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from moldau.client.admin_values import OffsetSpec
-from moldau.client.producer_values import RecordMetadata
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.read_bounds import OffsetRange
-from moldau.client.simple_consumer import AsyncSimpleConsumer, FetchedRecords
+from moldau.client.admin.values import OffsetSpec
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.consumer.simple_consumer import AsyncSimpleConsumer, FetchedRecords
+from moldau.client.producer.produce_result import RecordMetadata
+from moldau.client.rules.offsets import OffsetRange
 from moldau.console.cluster import TIMEOUT_MS, Cluster
 from moldau.console.record_view import KeptRecord
 from moldau.console.topics import find_offsets, require_topic

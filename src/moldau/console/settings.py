@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from moldau.errors import ConfigurationError, UsageError
 
 if TYPE_CHECKING:
-    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin.client import AsyncAdmin
     from moldau.schemas.registry import SchemaRegistry
 
 

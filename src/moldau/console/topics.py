@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigEntry,
     ConfigOperation,

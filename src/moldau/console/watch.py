@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ClusterDescription,
     ListedOffset,
     LogDirDescription,

@@ -10,23 +10,21 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import (
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import (
     SHARE_TYPE,
+    UNDECIDED_OR_COMPLETING,
     Broker,
     ConfigResource,
     GroupDescription,
     GroupOffset,
+    HangingTransaction,
     ListedOffset,
     LogDirDescription,
     OffsetSpec,
     Reassignment,
     ShareGroupOffset,
     TopicMetadata,
-)
-from moldau.client.transaction_values import (
-    UNDECIDED_OR_COMPLETING,
-    HangingTransaction,
     TransactionDescription,
 )
 from moldau.clock import Clock

@@ -11,15 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import SHARE_TYPE, ConfigResource, ListedOffset, OffsetSpec
-from moldau.client.cluster_client import ClusterClient
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import (
+    SHARE_TYPE,
+    ActiveProducer,
+    ConfigResource,
+    ListedOffset,
+    OffsetSpec,
+    TransactionDescription,
+)
+from moldau.client.cluster import ClusterClient
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord, FetchedBatch, decode_batch
 from moldau.client.range_fetch import RangeSettings, fetch_answer, fetch_range
 from moldau.client.rules.cluster_metadata import PartitionMetadata
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.fetched_batches import FetchedBatch, decode_batch
-from moldau.client.rules.read_bounds import OffsetRange
-from moldau.client.transaction_values import ActiveProducer, TransactionDescription
+from moldau.client.rules.offsets import OffsetRange
 from moldau.clock import Clock
 from moldau.errors import (
     ClusterAuthorizationError,

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import Broker, ConfigResource
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import Broker, ConfigResource
 from moldau.config.declarations.network import split_address
 from moldau.config.listeners import ALL_INTERFACES
 from moldau.errors import KafkaError, MoldauError

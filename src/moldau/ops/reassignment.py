@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import (
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import (
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,

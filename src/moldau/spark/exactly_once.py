@@ -16,9 +16,14 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from moldau.client.admin_values import ConfigResource, NewTopic, OffsetSpec
-from moldau.client.rules.producer_transaction import PreparedTransaction
-from moldau.client.transaction_values import ONGOING, TransactionDescription
+from moldau.client.admin.values import (
+    ONGOING,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    TransactionDescription,
+)
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.errors import (
     ConfigurationError,
     InvalidProducerIdMappingError,
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from moldau.client.blocking import Admin, Producer
-    from moldau.client.cluster_client import ClientSettings
+    from moldau.client.cluster import ClientSettings
     from moldau.spark.options import WriteOptions
 
 
@@ -333,7 +338,7 @@ def _admin(options: WriteOptions) -> Iterator[Admin]:
 
 def _client_settings(options: WriteOptions) -> ClientSettings:
     """From those options of the producer that every client has."""
-    from moldau.client.option_settings import client_settings
+    from moldau.client.cluster import client_settings
     from moldau.config.client_options import AdminOptions
 
     known = {one.name for one in AdminOptions.declarations().values()}

@@ -14,11 +14,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from moldau.client.range_fetch import RangeSettings
-from moldau.client.range_reader import RangeReader
-from moldau.client.rules.delivery import RawBatch
-from moldau.client.rules.fetched_batches import require_crc, split_batches
-from moldau.client.rules.read_bounds import OffsetRange
+from moldau.client.consumer.rules.fetch_buffer import RawBatch, require_crc, split_batches
+from moldau.client.range_fetch import RangeReader, RangeSettings
+from moldau.client.rules.offsets import OffsetRange
 from moldau.config.client_options import ConsumerOptions
 from moldau.errors import (
     DamagedFileError,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from moldau.client.admin_groups import GroupAdmin
-from moldau.client.admin_logs import LogAdmin
-from moldau.client.admin_values import ListedOffset, OffsetSpec
+from moldau.client.admin.groups import GroupAdmin
+from moldau.client.admin.partitions import LogAdmin
+from moldau.client.admin.values import ListedOffset, OffsetSpec
 from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
 from moldau.clock import finish_within
 from moldau.errors import (

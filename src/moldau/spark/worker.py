@@ -12,9 +12,8 @@ import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.loop_thread import LoopThread
-from moldau.client.option_settings import client_settings
+from moldau.client.blocking_face import LoopThread
+from moldau.client.cluster import ClusterClient, client_settings
 from moldau.errors import MoldauError
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from moldau.client.blocking import Producer
-    from moldau.client.record_futures import ManyFuture
+    from moldau.client.producer.produce_result import ManyFuture
 
 
 try:

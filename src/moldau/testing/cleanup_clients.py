@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.clock import Clock
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TopicPartition

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.producer.producer import AsyncProducer
 from moldau.clock import Clock
 from moldau.cluster import acl_nodes
 from moldau.coordination.tree import Change

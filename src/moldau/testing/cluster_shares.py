@@ -20,7 +20,7 @@ from functools import lru_cache
 from random import Random
 from typing import Final, NamedTuple
 
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.config.alterations import ConfigChange
 from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.errors import ClientError, KafkaError, NotLeaderError

@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.coordinators import find_coordinator_once
+from moldau.client.cluster import ClusterClient, find_coordinator_once
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory

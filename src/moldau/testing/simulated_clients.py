@@ -12,8 +12,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.errors import ClientError, KafkaError, LogTruncatedError, OffsetOutOfRangeError
 from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory

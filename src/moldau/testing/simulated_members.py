@@ -11,11 +11,10 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.coordinators import find_coordinator_once
-from moldau.client.rules.consumer_instructions import Identity
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.cluster import ClusterClient, find_coordinator_once
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.consumer.rules.instructions import Identity
 from moldau.errors import ClientError, KafkaError
 from moldau.model import NO_GENERATION, TopicPartition
 from moldau.testing.cluster_history import ClusterHistory

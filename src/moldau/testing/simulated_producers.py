@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
 
-from moldau.client.producer import AsyncProducer
-from moldau.client.producer_sending import Answered, Batch
-from moldau.client.producer_values import RecordMetadata
+from moldau.client.producer.produce_result import RecordMetadata
+from moldau.client.producer.producer import AsyncProducer
+from moldau.client.producer.sender import Answered, Batch
 from moldau.config.client_options import ACKS_LEADER
 from moldau.errors import ClientError, DeliveryTimeoutError, KafkaError
 from moldau.model import TopicPartition

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Protocol
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ShareGroupOffset
-from moldau.client.queue import AsyncQueue
-from moldau.client.queue_jobs import AsyncJob
-from moldau.client.rules.consumer_instructions import Failure
-from moldau.client.rules.queue_instructions import (
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import ShareGroupOffset
+from moldau.client.consumer.rules.instructions import Failure
+from moldau.client.queue.jobs import AsyncJob
+from moldau.client.queue.queue import AsyncQueue
+from moldau.client.queue.rules.in_flight import (
     SendShareAcknowledge,
     SendShareFetch,
     ShareAnswer,

@@ -19,15 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.cluster_client import ClusterClient
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.cluster import GROUP_KEY, TRANSACTION_KEY, ClusterClient, find_coordinator_once
 from moldau.client.connections import BrokerConnection
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.coordinators import GROUP_KEY, TRANSACTION_KEY, find_coordinator_once
-from moldau.client.producer import AsyncProducer
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.producer_batches import ProducerIdentity
-from moldau.client.rules.producer_transaction import PreparedTransaction
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.producer.producer import AsyncProducer
+from moldau.client.producer.rules.record_accumulator import ProducerIdentity
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.config.client_options import ACKS_ALL
 from moldau.errors import (
     ClientError,

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Final, Protocol
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import CreatedTopic, NewTopic
-from moldau.client.cluster_client import ClientSettings, ClusterClient
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import CreatedTopic, NewTopic
+from moldau.client.cluster import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
-from moldau.client.rules.retries import Backoff
+from moldau.client.rules.broker_errors import Backoff
 from moldau.errors import ClientError, KafkaError, TopicExistsError
 from moldau.model import TopicPartition
 from moldau.replication.partition import Partition

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
-from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
+from moldau.client.admin.values import BROKER_DEFAULT, NewTopic
 from moldau.client.blocking import Admin, Consumer, Producer
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.records.record import Headers

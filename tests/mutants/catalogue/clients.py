@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_QUEUE = "moldau.client.rules.partition_queue"
+_QUEUE = "moldau.client.producer.rules.record_accumulator"
 _UNIT = "unit/client/rules"
 _STORIES = f"{_UNIT}/test_producer_machine.py"
 _MODEL = f"{_UNIT}/test_producer_machine_model.py"

@@ -38,7 +38,7 @@ MUTANTS = (
         breaks="a consumer that its group has lost commits offsets as somebody without generation",
         edits=(
             Edit(
-                "moldau.client.rules.consumer_machine",
+                "moldau.client.consumer.rules.machine",
                 "ConsumerMachine.require_identity",
                 "if identity is None: ...\nreturn identity",
                 "return identity or self.require_membership().identity",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from moldau.arrow.raw_batches import batches_to_table, to_record_batches
 from moldau.arrow.schema import whole_schema
-from moldau.client.rules.delivery import RawBatch
+from moldau.client.consumer.rules.fetch_buffer import RawBatch
 from moldau.errors import BadCompressionError, InvalidRecordError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import ATTRIBUTES_AT, read_header

@@ -23,7 +23,7 @@ import moldau
 import moldau.testing
 from moldau.broker.handlers import load_handler
 from moldau.broker.server import BrokerServer
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.cluster.layout import registered_broker_path
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.model import BrokerId

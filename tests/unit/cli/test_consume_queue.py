@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from moldau.cli.consume_run import QueueConsumption, _Taking
-from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch
-from moldau.client.rules.acquired_records import AcquiredRecord
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.queue.jobs import AsyncJob, AsyncJobBatch
+from moldau.client.queue.rules.in_flight import InFlightRecord
 from moldau.model import AcknowledgeType
 
 
@@ -22,7 +22,7 @@ class Hands:
 
     def __init__(self) -> None:
         self.acquired = [
-            AcquiredRecord(
+            InFlightRecord(
                 ConsumerRecord("clicks", 0, offset, 0, b"", b""), (UUID(int=7), 0), 1, 1, 30.0
             )
             for offset in range(3)
@@ -34,7 +34,7 @@ class Hands:
         core: Any = self
         return AsyncJobBatch([AsyncJob(core, one, confirms=False) for one in taken])
 
-    def finish(self, record: AcquiredRecord, kind: AcknowledgeType, done: object) -> None:
+    def finish(self, record: InFlightRecord, kind: AcknowledgeType, done: object) -> None:
         record.kind = kind
 
     @contextlib.asynccontextmanager

@@ -9,10 +9,9 @@ import pytest
 
 from moldau.cli.consume_run import Consumption, Printing, ValuePrinting
 from moldau.cli.record_format import parse_format
-from moldau.client.admin_values import GroupOffset
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.delivery import RawBatch
-from moldau.client.rules.offset_targets import AtBeginning
+from moldau.client.admin.values import GroupOffset
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord, RawBatch
+from moldau.client.rules.offsets import AtBeginning
 from moldau.model import TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.record import NewRecord

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moldau.cli.offset_target import choose_start, parse_offset, parse_timestamp
-from moldau.client.rules.offset_targets import AtBeginning, AtOffset, AtTime, BeforeEnd, Start
+from moldau.client.rules.offsets import AtBeginning, AtOffset, AtTime, BeforeEnd, Start
 from moldau.errors import ConfigurationError
 
 

@@ -11,7 +11,7 @@ from moldau.cli.offset_target import (
     choose_topics,
     parse_topic,
 )
-from moldau.client.rules.offset_targets import (
+from moldau.client.rules.offsets import (
     AtBeginning,
     AtOffset,
     AtTime,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moldau.cli.line_parser import JsonLineParser, ParsedLines, ParsedRow
 from moldau.cli.record_format import show_json
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.errors import ConfigurationError
 from moldau.records.record import Record
 

@@ -6,22 +6,23 @@ import pytest
 
 from moldau.cli.output import describe_progress
 from moldau.cli.produce_run import Account, describe_counts
-from moldau.client.batch_promises import Placed, SharedPromise
-from moldau.client.record_futures import ManyFuture
-from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
+from moldau.client.producer.produce_result import AppendedRecords, ManyFuture, SharedProduceResult
+from moldau.client.producer.rules.record_accumulator import Delivered, Divided, NotDelivered
 from moldau.errors import BatchTooLargeError
 from moldau.model import TopicPartition
 
 
-def batch(partition: int) -> SharedPromise:
-    return SharedPromise(TopicPartition("clicks", partition), lambda promise: None)
+def batch(partition: int) -> SharedProduceResult:
+    return SharedProduceResult(TopicPartition("clicks", partition), lambda promise: None)
 
 
 def test_only_what_is_in_the_log_is_counted() -> None:
     account = Account()
     first, second, third = batch(0), batch(2), batch(0)
-    account.add(ManyFuture([Placed(first, 0, 3), Placed(second, 0, 2)]), range(1, 6), 500)
-    account.add(ManyFuture([Placed(third, 0, 1)]), range(6, 7), 100)
+    account.add(
+        ManyFuture([AppendedRecords(first, 0, 3), AppendedRecords(second, 0, 2)]), range(1, 6), 500
+    )
+    account.add(ManyFuture([AppendedRecords(third, 0, 1)]), range(6, 7), 100)
     first.keep(Delivered(10))
     account.count()
     assert account.counts.total() == 0  # all of the first lines, or none of them yet
@@ -34,9 +35,9 @@ def test_only_what_is_in_the_log_is_counted() -> None:
 def test_a_failure_is_raised_and_what_was_delivered_beside_it_is_counted() -> None:
     account = Account()
     good, bad, later = batch(0), batch(1), batch(0)
-    sent = ManyFuture([Placed(good, 0, 3), Placed(bad, 0, 2)])
+    sent = ManyFuture([AppendedRecords(good, 0, 3), AppendedRecords(bad, 0, 2)])
     account.add(sent, range(11, 16), 500)
-    account.add(ManyFuture([Placed(later, 0, 4)]), range(16, 20), 100)
+    account.add(ManyFuture([AppendedRecords(later, 0, 4)]), range(16, 20), 100)
     good.keep(Delivered(0))
     bad.keep(NotDelivered(BatchTooLargeError("too large")))
     later.keep(Delivered(3))
@@ -50,7 +51,7 @@ def test_a_failure_is_raised_and_what_was_delivered_beside_it_is_counted() -> No
 def test_a_line_that_is_too_large_is_named_within_its_divided_batch() -> None:
     account = Account()
     whole, first, second = batch(0), batch(0), batch(0)
-    account.add(ManyFuture([Placed(whole, 0, 4)]), range(1, 5), 500)
+    account.add(ManyFuture([AppendedRecords(whole, 0, 4)]), range(1, 5), 500)
     whole.keep(Divided(((0, first), (2, second))))
     first.keep(Delivered(0))
     second.keep(NotDelivered(BatchTooLargeError("too large")))
@@ -61,7 +62,7 @@ def test_a_line_that_is_too_large_is_named_within_its_divided_batch() -> None:
 def test_lines_with_keys_went_into_batches_in_another_order() -> None:
     account = Account()
     bad = batch(0)
-    account.add(ManyFuture([Placed(bad, 0, 2)]), range(7, 9), 500, in_order=False)
+    account.add(ManyFuture([AppendedRecords(bad, 0, 2)]), range(7, 9), 500, in_order=False)
     bad.keep(NotDelivered(BatchTooLargeError("too large")))
     with pytest.raises(BatchTooLargeError, match=r"^one of the lines 7 to 8: too large$"):
         account.count()

@@ -11,15 +11,14 @@ import pytest
 import typer
 
 from moldau.cli.placement import read_log_dirs, read_plan, to_document
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ClusterDescription,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
     Reassignment,
 )
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import Broker
+from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.model import TopicPartition
 from moldau.ops.reassignment import MoveProgress, progress_of, remove_throttle, set_throttle
 

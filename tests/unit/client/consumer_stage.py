@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import NewTopic
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import NewTopic
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.producer.producer import AsyncProducer
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.errors import KafkaError

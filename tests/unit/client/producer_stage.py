@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from client.scripted_broker import NO_ANSWER, Instead, Request, ScriptedBroker, Stage, metadata
-from moldau.client.producer import AsyncProducer
+from moldau.client.producer.producer import AsyncProducer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.record import Record

@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Any, TypeVar
 from uuid import UUID
 
-from moldau.client.cluster_client import ClientSettings, ClusterClient
+from moldau.client.cluster import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
-from moldau.client.rules.retries import Backoff
+from moldau.client.rules.broker_errors import Backoff
 from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import Connection
 from moldau.testing.manual_clock import ManualClock

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from client.scripted_broker import LIST_OFFSETS, METADATA, SILENCE, Request, Script, Stage, metadata
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import (
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
@@ -23,7 +23,7 @@ from moldau.client.admin_values import (
     ResourceType,
     SpokenVersions,
 )
-from moldau.client.cluster_client import ClientSettings
+from moldau.client.cluster import ClientSettings
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import (
     ClusterAuthorizationError,

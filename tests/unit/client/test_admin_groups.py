@@ -16,11 +16,10 @@ from client.scripted_broker import (
     Stage,
     metadata,
 )
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import GroupDescription, GroupOffset, GroupState
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import GroupDescription, GroupOffset, GroupState
 from moldau.client.blocking import Admin
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import Broker
+from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.errors import (
     CoordinatorNotAvailableError,
     GroupNotEmptyError,

@@ -8,8 +8,8 @@ from typing import TypeVar
 import pytest
 
 from client.scripted_broker import METADATA, Request, Script, Stage, metadata
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ElectionType, EligibleLeaders, Reassignment
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import ElectionType, EligibleLeaders, Reassignment
 from moldau.errors import (
     ElectionNotNeededError,
     NoReassignmentInProgressError,

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from moldau.client.admin_values import GroupOffset
+from moldau.client.admin.values import GroupOffset
 from moldau.client.blocking import Admin
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.consumer import AsyncConsumer
-from moldau.client.producer import AsyncProducer
-from moldau.client.producer_values import RecordRange
+from moldau.client.cluster import ClusterClient
+from moldau.client.consumer.consumer import AsyncConsumer
+from moldau.client.producer.produce_result import RecordRange
+from moldau.client.producer.producer import AsyncProducer
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_ALL, ACKS_LEADER
 from moldau.errors import UnsupportedByBrokerError

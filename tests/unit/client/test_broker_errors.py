@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from moldau.client.broker_errors import error_class, error_for, is_retriable
+from moldau.client.rules.broker_errors import error_class, error_for, is_retriable
 from moldau.errors import InvalidRequestError, KafkaError, NotLeaderError, UnknownTopicError
 
 

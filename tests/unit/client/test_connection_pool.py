@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from client.scripted_broker import Stage, settle
-from moldau.client.connection_pool import ConnectionPool
-from moldau.client.connections import ConnectionSettings
-from moldau.client.rules.addresses import Address, parse_bootstrap
+from moldau.client.connections import ConnectionPool, ConnectionSettings
+from moldau.client.rules.cluster_metadata import Address, parse_bootstrap
 from moldau.errors import BrokerUnreachableError, ClusterUnreachableError
 
 

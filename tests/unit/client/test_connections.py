@@ -20,7 +20,7 @@ from client.scripted_broker import (
     metadata,
 )
 from moldau.client.connections import BrokerConnection, ConnectionSettings, open_connection
-from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Address
 from moldau.errors import BrokerUnreachableError, ConnectionLostError, NoAnswerError
 from moldau.net.port import Connection
 from moldau.wire.apis import METADATA as METADATA_API

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from client.consumer_stage import HOUR_MS, ConsumerStage, read, values
-from moldau.client.consumer import AsyncConsumer
+from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.errors import (
     ClosedClientError,
     ClusterUnreachableError,

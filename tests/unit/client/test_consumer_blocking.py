@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moldau.client.admin_values import NewTopic
+from moldau.client.admin.values import NewTopic
 from moldau.client.blocking import Admin, Consumer, Producer, SimpleConsumer
 from moldau.errors import (
     ClosedClientError,

@@ -20,7 +20,7 @@ from client.scripted_broker import (
     Stage,
     metadata,
 )
-from moldau.client.consumer import AsyncConsumer
+from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.errors import KafkaError, LogTruncatedError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import read_header

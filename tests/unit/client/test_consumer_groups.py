@@ -11,8 +11,8 @@ import pytest
 
 from client.consumer_stage import ConsumerStage, read, values
 from client.group_worker import BY_CONSUMER_PROTOCOL, COOPERATIVE, Worker, settle
-from moldau.client.admin_values import GroupState
-from moldau.client.consumer import AsyncConsumer
+from moldau.client.admin.values import GroupState
+from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.errors import CommitFailedError, KafkaError, OperationTimeoutError
 from moldau.model import TopicPartition
 

@@ -11,7 +11,7 @@ import pytest
 
 from client.consumer_stage import ConsumerStage, read, values
 from client.group_worker import BY_CONSUMER_PROTOCOL, COOPERATIVE, Worker, settle
-from moldau.client.consumer_heartbeats import make_member_id
+from moldau.client.consumer.coordinator import make_member_id
 from moldau.errors import CommitFailedError, KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
 

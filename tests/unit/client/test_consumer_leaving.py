@@ -8,7 +8,7 @@ import pytest
 
 from client.consumer_stage import ConsumerStage, read
 from client.group_worker import BY_CONSUMER_PROTOCOL, COOPERATIVE, Worker, settle
-from moldau.client.consumer import AsyncConsumer
+from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.errors import CommitFailedError, ConfigurationError
 from moldau.model import TopicPartition
 

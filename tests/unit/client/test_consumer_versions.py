@@ -16,14 +16,14 @@ from moldau.wire.apis import Api, VersionRange
 PATIENCE_SECONDS = 30.0
 
 REQUESTS = {
-    "consumer_coordinator.JOIN_GROUP": apis.JOIN_GROUP,
-    "consumer_coordinator.SYNC_GROUP": apis.SYNC_GROUP,
-    "consumer_coordinator.HEARTBEAT": apis.HEARTBEAT,
-    "consumer_coordinator.LEAVE_GROUP": apis.LEAVE_GROUP,
-    "consumer_coordinator.OFFSET_COMMIT": apis.OFFSET_COMMIT,
-    "consumer_coordinator.OFFSET_FETCH": apis.OFFSET_FETCH,
-    "coordinators.FIND_COORDINATOR": apis.FIND_COORDINATOR,
-    "consumer_fetching.OFFSET_FOR_LEADER_EPOCH": apis.OFFSET_FOR_LEADER_EPOCH,
+    "consumer.coordinator.JOIN_GROUP": apis.JOIN_GROUP,
+    "consumer.coordinator.SYNC_GROUP": apis.SYNC_GROUP,
+    "consumer.coordinator.HEARTBEAT": apis.HEARTBEAT,
+    "consumer.coordinator.LEAVE_GROUP": apis.LEAVE_GROUP,
+    "consumer.coordinator.OFFSET_COMMIT": apis.OFFSET_COMMIT,
+    "consumer.coordinator.OFFSET_FETCH": apis.OFFSET_FETCH,
+    "cluster.FIND_COORDINATOR": apis.FIND_COORDINATOR,
+    "consumer.fetcher.OFFSET_FOR_LEADER_EPOCH": apis.OFFSET_FOR_LEADER_EPOCH,
 }
 
 
@@ -76,7 +76,7 @@ def test_a_group_at_librdkafkas_mock_brokers(
     for name, last in newest.items():
         api: Api = getattr(apis, name)
         known = api._replace(spoken=VersionRange(api.spoken.first, last))
-        monkeypatch.setattr(f"moldau.client.consumer_coordinator.{name}", known)
+        monkeypatch.setattr(f"moldau.client.consumer.coordinator.{name}", known)
     with Producer(mock_cluster) as producer:
         sent = [b"%d" % number for number in range(100)]
         producer.send_many("mocked", sent).result(PATIENCE_SECONDS)

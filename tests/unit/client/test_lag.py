@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from client.scripted_broker import FETCH, LIST_OFFSETS, METADATA, Request, Stage, metadata
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import PartitionLag
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import PartitionLag
 from moldau.errors import KafkaError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.record import NewRecord

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from moldau.client.loop_thread import LoopThread
+from moldau.client.blocking_face import LoopThread
 
 
 async def name_of_thread() -> str:

@@ -17,8 +17,8 @@ from client.producer_stage import (
     refuse_records,
 )
 from client.scripted_broker import HANG_UP, SILENCE, settle
-from moldau.client.producer import AsyncProducer
-from moldau.client.producer_values import RecordMetadata, RecordRange
+from moldau.client.producer.produce_result import RecordMetadata, RecordRange
+from moldau.client.producer.producer import AsyncProducer
 from moldau.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,

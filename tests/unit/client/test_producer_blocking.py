@@ -15,7 +15,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin_values import OffsetSpec
+from moldau.client.admin.values import OffsetSpec
 from moldau.errors import (
     BatchTooLargeError,
     BufferFullError,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from client.producer_stage import TOPIC, ProducerStage
-from moldau.client.producer import AsyncProducer
-from moldau.client.producer_values import OutgoingRecord, RecordMetadata
+from moldau.client.producer.produce_result import OutgoingRecord, RecordMetadata
+from moldau.client.producer.producer import AsyncProducer
 from moldau.errors import ConfigurationError, ErrorCode, InvalidRecordError, UnknownTopicError
 from moldau.records.codec import partition_for_key
 from moldau.records.record import NewRecord

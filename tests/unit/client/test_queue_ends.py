@@ -12,12 +12,11 @@ from uuid import UUID
 import pytest
 
 from client.rules.queue_story import QueueStory
-from moldau.client import queue_jobs
-from moldau.client.blocking_queue import Queue
-from moldau.client.queue import QueueArguments
-from moldau.client.queue_jobs import Job, JobBatch
-from moldau.client.rules.acquired_records import AcquiredRecord
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.queue import jobs
+from moldau.client.queue.jobs import Job, JobBatch
+from moldau.client.queue.queue import Queue, QueueArguments
+from moldau.client.queue.rules.in_flight import InFlightRecord
 from moldau.errors import AcknowledgementError, ConnectionLostError
 from moldau.model import AcknowledgeType
 from moldau.testing.manual_clock import wait_until_idle
@@ -119,7 +118,7 @@ def test_the_jobs_of_a_batch_wait_for_their_confirmations_together(
             clock.now += timeout
             raise TimeoutError
 
-    monkeypatch.setattr(queue_jobs, "Future", Unanswered)
+    monkeypatch.setattr(jobs, "Future", Unanswered)
     core: Any = SimpleNamespace(
         clock=clock,
         options=SimpleNamespace(default_api_timeout_ms=60_000),
@@ -129,7 +128,7 @@ def test_the_jobs_of_a_batch_wait_for_their_confirmations_together(
         [
             Job(
                 core,
-                AcquiredRecord(
+                InFlightRecord(
                     ConsumerRecord("t", 0, offset, 0, b"", b""), (UUID(int=7), 0), 1, 1, 130.0
                 ),
                 confirms=True,

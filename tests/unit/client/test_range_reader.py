@@ -20,10 +20,9 @@ from client.scripted_broker import (
     metadata,
     settle,
 )
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.range_fetch import RangeSettings
-from moldau.client.range_reader import RangeReader
-from moldau.client.rules.read_bounds import OffsetRange
+from moldau.client.cluster import ClusterClient
+from moldau.client.range_fetch import RangeReader, RangeSettings
+from moldau.client.rules.offsets import OffsetRange
 from moldau.errors import CorruptBatchError, OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import read_header

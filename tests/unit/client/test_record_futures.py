@@ -9,28 +9,27 @@ import inspect
 import threading
 from concurrent.futures import Future, _base
 
-from moldau.client.batch_promises import PromiseListener, SharedPromise
-from moldau.client.record_futures import RecordFuture
-from moldau.client.rules.producer_instructions import Delivered, NotDelivered
+from moldau.client.producer.produce_result import RecordFuture, ResultListener, SharedProduceResult
+from moldau.client.producer.rules.record_accumulator import Delivered, NotDelivered
 from moldau.errors import InvalidRecordError
 from moldau.model import TopicPartition
 
 PATIENCE_SECONDS = 60.0
 
 
-class WatchedPromise(SharedPromise):
+class WatchedPromise(SharedProduceResult):
     """Tells when somebody has begun to wait for it."""
 
     def __init__(self) -> None:
         super().__init__(TopicPartition("rivers", 0), lambda promise: None)
         self.is_awaited = threading.Event()
 
-    def listen(self, listener: PromiseListener) -> None:
+    def listen(self, listener: ResultListener) -> None:
         super().listen(listener)
         self.is_awaited.set()
 
 
-def futures_of(promise: SharedPromise, count: int) -> list[RecordFuture]:
+def futures_of(promise: SharedProduceResult, count: int) -> list[RecordFuture]:
     return [RecordFuture((promise, index, 5)) for index in range(count)]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import moldau
-from moldau.client.consumer_setup import read_offsets, read_time_ms
-from moldau.client.offset_values import GroupOffset
+from moldau.client.consumer.arguments import read_offsets, read_time_ms
 from moldau.client.rules.arguments import require_partitions, require_seconds, require_whole
+from moldau.client.rules.offsets import GroupOffset
 
 NOBODY = "127.0.0.1:1"
 PARTITION = moldau.TopicPartition("clicks", 0)

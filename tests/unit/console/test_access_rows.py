@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.admin_users import ScramCredentialInfo
+from moldau.client.admin.access import ScramCredentialInfo
 from moldau.console.access import (
     acl_rows,
     check_password,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.client.admin_values import Broker, ClusterDescription, LogDirDescription, ReplicaOnDisk
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
+from moldau.client.admin.values import Broker, ClusterDescription, LogDirDescription, ReplicaOnDisk
+from moldau.client.rules.cluster_metadata import Address, PartitionMetadata, TopicMetadata
 from moldau.console.cluster import broker_rows, coordination_text, log_dir_rows
 from moldau.errors import StorageError
 from moldau.model import TopicPartition

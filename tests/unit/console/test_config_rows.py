@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     ConfigChange,
     ConfigEntry,
     ConfigOperation,

@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     Broker,
     ClusterDescription,
     ListedOffset,
     LogDirDescription,
     TopicMetadata,
 )
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import PartitionMetadata
+from moldau.client.rules.cluster_metadata import Address, PartitionMetadata
 from moldau.console.cluster import Cluster
 from moldau.console.settings import ConsoleSettings
 from moldau.console.watch import LOOK_SECONDS, ConsoleWatch

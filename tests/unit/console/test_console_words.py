@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.offset_targets import (
+from moldau.client.rules.offsets import (
     AtBeginning,
     AtOffset,
     AtTime,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     Broker,
     GroupDescription,
     GroupListing,
@@ -14,7 +14,7 @@ from moldau.client.admin_values import (
     ListedOffset,
     ShareGroupOffset,
 )
-from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Address
 from moldau.console.groups import (
     assignment_text,
     choose_groups,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli.line_parser import JsonLineParser
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.console.record_view import KEPT_BYTES, KeptRecord, keep, to_csv, to_json_lines
 
 

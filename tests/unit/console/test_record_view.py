@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.console.record_view import (
     KEPT_BYTES,
     PREVIEW_CHARACTERS,

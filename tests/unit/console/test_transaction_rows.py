@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.client.transaction_values import TransactionDescription, TransactionListing
+from moldau.client.admin.values import TransactionDescription, TransactionListing
 from moldau.console.pages.transactions import (
     choose_transactions,
     transaction_facts,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.read_bounds import OffsetRange
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.rules.offsets import OffsetRange
 from moldau.console.records import (
     MAX_PARTITIONS,
     Cursor,

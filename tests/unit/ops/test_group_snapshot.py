@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import (
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import (
     SHARE_TYPE,
     GroupDescription,
     GroupOffset,
@@ -15,8 +15,7 @@ from moldau.client.admin_values import (
     ListedOffset,
     ShareGroupOffset,
 )
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import Broker
+from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.model import TopicPartition
 from moldau.ops.cluster_survey import read_groups
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.client.admin_values import GroupDescription, GroupMember, GroupState
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import Broker
+from moldau.client.admin.values import GroupDescription, GroupMember, GroupState
+from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.model import TopicPartition
 from moldau.ops.group_view import (
     DescribedPartition,

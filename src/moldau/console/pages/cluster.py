@@ -6,7 +6,7 @@ import asyncio
 
 from nicegui import ui
 
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.console.cluster import (
     EXPECTED,
     BrokerRow,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from nicegui import ui
 
-from moldau.client.rules.offset_targets import PlannedReset
+from moldau.client.rules.offsets import PlannedReset
 from moldau.console.cluster import EXPECTED
 from moldau.console.groups import (
     PLACES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.client.admin_values import BROKER_DEFAULT, ConfigResource, NewTopic
+from moldau.client.admin.values import BROKER_DEFAULT, ConfigResource, NewTopic
 from moldau.console.groups import GroupRow, TopicReaders, find_readers, group_severity
 from moldau.console.pages.widgets import (
     ConfigPanel,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nicegui import ui
 
-from moldau.client.transaction_values import (
+from moldau.client.admin.values import (
     ONGOING,
     UNDECIDED_OR_COMPLETING,
     TransactionDescription,

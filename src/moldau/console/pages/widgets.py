@@ -15,7 +15,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments, KeyEventArguments
 
 from moldau import __version__
-from moldau.client.admin_values import ConfigResource
+from moldau.client.admin.values import ConfigResource
 from moldau.console.cluster import EXPECTED, failure_text
 from moldau.console.guards import LOGOUT_PATH, SESSION_PATH
 from moldau.console.paging import PageRequest, cut_page

@@ -10,9 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from moldau.client.admin_values import GroupState, LogDirDescription, Reassignment
+from moldau.client.admin.values import (
+    GroupState,
+    HangingTransaction,
+    LogDirDescription,
+    Reassignment,
+    TransactionDescription,
+)
 from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
-from moldau.client.transaction_values import HangingTransaction, TransactionDescription
 from moldau.errors import KafkaError
 from moldau.model import NO_BROKER, TopicPartition
 

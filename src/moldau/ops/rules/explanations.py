@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
     SHARE_TYPE,
     ConfigEntry,
     ConfigSource,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from moldau.client.transaction_values import ActiveProducer, TransactionDescription
+from moldau.client.admin.values import ActiveProducer, TransactionDescription
 from moldau.model import NO_BROKER
 from moldau.ops.rules.explanations import (
     Explanation,

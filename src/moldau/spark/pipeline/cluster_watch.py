@@ -13,10 +13,8 @@ import time
 from collections.abc import Iterator
 
 from moldau.client.blocking import Admin
-from moldau.client.cluster_client import ClientSettings
-from moldau.client.connections import ConnectionSettings
-from moldau.client.option_settings import client_security
-from moldau.client.outages import NO_LEADER, PartitionOutages
+from moldau.client.cluster import ClientSettings, client_security
+from moldau.client.connections import NO_LEADER, ConnectionSettings, PartitionOutages
 from moldau.client.rules.cluster_metadata import PartitionMetadata
 from moldau.config.client_options import AdminOptions
 from moldau.errors import MoldauError, StorageError

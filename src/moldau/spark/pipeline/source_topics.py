@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from moldau.client.blocking import Admin
-from moldau.client.option_settings import client_settings
+from moldau.client.cluster import client_settings
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import AdminOptions
 from moldau.model import TopicPartition

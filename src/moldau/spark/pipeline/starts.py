@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from moldau.client.admin_values import OffsetSpec
+from moldau.client.admin.values import OffsetSpec
 from moldau.client.blocking import Admin
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from moldau.client.admin_values import ListedOffset, OffsetSpec
+from moldau.client.admin.values import ListedOffset, OffsetSpec
 from moldau.client.blocking import Admin
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition

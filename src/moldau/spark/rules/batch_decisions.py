@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-from moldau.client.rules.producer_transaction import PreparedTransaction
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.errors import TransactionAbortedError
 
 _PREFIX = "moldau-spark"

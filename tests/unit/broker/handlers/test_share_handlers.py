@@ -20,7 +20,7 @@ from moldau.broker.handlers import (
 )
 from moldau.broker.services import RequestContext
 from moldau.broker.throttling import make_throttle
-from moldau.client.admin_values import ConfigChange
+from moldau.client.admin.values import ConfigChange
 from moldau.errors import ErrorCode, InvalidConfigError
 from moldau.model import ANONYMOUS
 from moldau.records.batch_header import walk_headers

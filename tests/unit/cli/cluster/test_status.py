@@ -6,7 +6,7 @@ import pytest
 
 from moldau.cli.cluster import _print_status
 from moldau.cli.cluster_view import BrokerView, ClusterView
-from moldau.client.admin_values import EligibleLeaders
+from moldau.client.admin.values import EligibleLeaders
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.model import TopicPartition
 

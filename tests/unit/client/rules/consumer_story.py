@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.assignors import Assignor, require_assignor
-from moldau.client.rules.cluster_metadata import (
-    Broker,
-    ClusterMetadata,
-    PartitionMetadata,
-    TopicMetadata,
-)
-from moldau.client.rules.commits import CommitMode
-from moldau.client.rules.consumer_instructions import (
+from moldau.client.consumer.rules.assignors import Assignor, require_assignor
+from moldau.client.consumer.rules.classic_membership import ClassicMembership, Joined
+from moldau.client.consumer.rules.fetch_buffer import Decoding, Position
+from moldau.client.consumer.rules.instructions import (
     ArmTimer,
     ConsumerInstruction,
     ConsumerTimer,
@@ -26,12 +20,18 @@ from moldau.client.rules.consumer_instructions import (
     SendSync,
     TimerKind,
 )
-from moldau.client.rules.consumer_machine import ConsumerMachine
-from moldau.client.rules.delivery import Decoding, Position
-from moldau.client.rules.hand_over import RebalanceEvent
-from moldau.client.rules.membership import Joined, Membership
-from moldau.client.rules.retries import Backoff
-from moldau.client.rules.subscription import subscribe_to
+from moldau.client.consumer.rules.machine import ConsumerMachine
+from moldau.client.consumer.rules.offset_manager import CommitMode
+from moldau.client.consumer.rules.rebalance_listener import RebalanceEvent
+from moldau.client.consumer.rules.subscription_state import subscribe_to
+from moldau.client.rules.broker_errors import Backoff
+from moldau.client.rules.cluster_metadata import (
+    Address,
+    Broker,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from moldau.config.client_options import ConsumerOptions
 from moldau.model import TopicPartition
 from moldau.records.record import NewRecord
@@ -96,7 +96,7 @@ class Story:
         )
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> ClassicMembership:
         return self.machine.require_classic_membership()
 
     def happen(self, event: Callable[[ConsumerMachine], T]) -> T:

@@ -11,33 +11,35 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.batch_states import BATCH_MOVES, BatchState
-from moldau.client.rules.cluster_metadata import (
-    Broker,
-    ClusterMetadata,
-    PartitionMetadata,
-    TopicMetadata,
-)
-from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
-from moldau.client.rules.producer_instructions import (
+from moldau.client.producer.rules.built_in_partitioner import RoundRobinPartitioner
+from moldau.client.producer.rules.record_accumulator import (
+    BATCH_MOVES,
     AskIdentity,
+    BatchState,
     Delivered,
     Divided,
     Finish,
     Instruction,
     NotDelivered,
     PartitionAnswer,
+    ProducerBatch,
+    ProducerIdentity,
     RefreshTopics,
     Send,
 )
-from moldau.client.rules.producer_machine import (
+from moldau.client.producer.rules.sender import (
     ProducerMachine,
     ProducerSettings,
+    RetryPolicy,
 )
-from moldau.client.rules.retries import Backoff
-from moldau.client.rules.topic_target import RoundRobinPartitioner
-from moldau.client.rules.verdicts import RetryPolicy
+from moldau.client.rules.broker_errors import Backoff
+from moldau.client.rules.cluster_metadata import (
+    Address,
+    Broker,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from moldau.errors import (
     BatchTooLargeError,
     ConnectionLostError,

@@ -7,29 +7,30 @@ from typing import TypeVar
 from uuid import UUID
 
 from client.rules.consumer_story import batch
-from moldau.client.rules.acquired_records import AcquiredOffsets, AcquiredRecord
-from moldau.client.rules.addresses import Address
+from moldau.client.consumer.rules.consumer_membership import HeartbeatAnswer
+from moldau.client.consumer.rules.instructions import Refresh
+from moldau.client.queue.rules.in_flight import (
+    AcquiredOffsets,
+    ArmShareTimer,
+    InFlightRecord,
+    SendShareAcknowledge,
+    SendShareFetch,
+    SendShareHeartbeat,
+    ShareAnswer,
+    ShareInstruction,
+    SharePartitionAnswer,
+    ShareTimer,
+    ShareTimerKind,
+)
+from moldau.client.queue.rules.share_consumer import ShareConsumerMachine, ShareConsumerSettings
+from moldau.client.rules.broker_errors import Backoff
 from moldau.client.rules.cluster_metadata import (
+    Address,
     Broker,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
-from moldau.client.rules.consumer_instructions import Refresh
-from moldau.client.rules.consumer_membership import HeartbeatAnswer
-from moldau.client.rules.queue_instructions import (
-    ArmQueueTimer,
-    QueueInstruction,
-    QueueTimer,
-    QueueTimerKind,
-    SendShareAcknowledge,
-    SendShareFetch,
-    SendShareHeartbeat,
-    ShareAnswer,
-    SharePartitionAnswer,
-)
-from moldau.client.rules.queue_machine import QueueMachine, QueueSettings
-from moldau.client.rules.retries import Backoff
 from moldau.config.client_options import QueueOptions
 from moldau.errors import KafkaError
 
@@ -69,9 +70,9 @@ class QueueStory:
         self.now = 1000.0
         self.cluster = share_cluster()
         self.can_renew = can_renew
-        self.wanted: list[QueueInstruction] = []
-        self.machine = QueueMachine(
-            QueueSettings(
+        self.wanted: list[ShareInstruction] = []
+        self.machine = ShareConsumerMachine(
+            ShareConsumerSettings(
                 group_id="g", topics=frozenset({"t"}), options=QueueOptions.read(options)
             ),
             backoff=Backoff(jitter=0.0),
@@ -79,7 +80,7 @@ class QueueStory:
             now=self.now,
         )
 
-    def happen(self, event: Callable[[QueueMachine], T]) -> T:
+    def happen(self, event: Callable[[ShareConsumerMachine], T]) -> T:
         """One turn."""
         self.machine.begin_turn(self.now, self.cluster)
         try:
@@ -98,16 +99,16 @@ class QueueStory:
         assert len(found) == 1, (kind, found, self.wanted)
         return found[0]
 
-    def fire(self, kind: QueueTimerKind) -> None:
+    def fire(self, kind: ShareTimerKind) -> None:
         """The timers of this kind that are armed are over."""
-        armed = list(self.take(ArmQueueTimer))
+        armed = list(self.take(ArmShareTimer))
         self.wanted += [one for one in armed if one.timer.kind is not kind]
         for one in armed:
             if one.timer.kind is kind:
                 self.now += one.seconds
                 self._fire(one.timer)
 
-    def _fire(self, timer: QueueTimer) -> None:
+    def _fire(self, timer: ShareTimer) -> None:
         self.happen(lambda machine: machine.timer_fired(timer))
 
     def begin(self, *indexes: int) -> None:
@@ -136,7 +137,7 @@ class QueueStory:
         self.machine.wait_no_longer()
         self.answer(self.take_one(SendShareFetch), came(first_offset, count))
 
-    def take_records(self, count: int = 1) -> list[AcquiredRecord]:
+    def take_records(self, count: int = 1) -> list[InFlightRecord]:
         """As the program does: between turns, and the machine is woken if it wants to be."""
         taken = self.machine.take(count, self.now)
         self.maybe_wake()

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.rules.consumer_story import batch
-from moldau.client.rules.acquired_records import (
-    RECORD_MOVES,
+from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
+from moldau.client.queue.rules.in_flight import (
+    IN_FLIGHT_MOVES,
     AcquiredOffsets,
-    AcquiredRecord,
-    RecordStage,
-    unpack,
+    InFlightRecord,
+    InFlightState,
+    unpack_records,
 )
-from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import CorruptBatchError, InvariantViolation
 from moldau.model import TopicPartition
 from moldau.records.record import NewRecord
@@ -27,7 +27,7 @@ HERE = TopicPartition("t", 0)
 
 def test_only_what_was_acquired_is_given_with_its_delivery_count() -> None:
     acquired = [AcquiredOffsets(12, 13, 1), AcquiredOffsets(16, 17, 3)]
-    found = unpack(batch(10, 10), HERE, acquired, check_crcs=True)
+    found = unpack_records(batch(10, 10), HERE, acquired, check_crcs=True)
     assert [(one.offset, count) for one, count in found.records] == [
         (12, 1),
         (13, 1),
@@ -39,20 +39,22 @@ def test_only_what_was_acquired_is_given_with_its_delivery_count() -> None:
 
 def test_offsets_without_a_record_are_gaps() -> None:
     data = memoryview(bytes(batch(10, 2)) + bytes(batch(15, 2)))
-    found = unpack(data, HERE, [AcquiredOffsets(10, 16, 1)], check_crcs=True)
+    found = unpack_records(data, HERE, [AcquiredOffsets(10, 16, 1)], check_crcs=True)
     assert [one.offset for one, _ in found.records] == [10, 11, 15, 16]
     assert found.gaps == [12, 13, 14]
 
 
 def test_of_what_did_not_come_nobody_says_that_it_does_not_exist() -> None:
-    found = unpack(batch(10, 2), HERE, [AcquiredOffsets(10, 13, 1)], check_crcs=True)
+    found = unpack_records(batch(10, 2), HERE, [AcquiredOffsets(10, 13, 1)], check_crcs=True)
     assert (found.gaps, found.unreadable) == ([], [12, 13])
 
 
 def test_a_damaged_batch_is_given_back_and_the_others_are_read() -> None:
     good, bad = bytes(batch(10, 2)), bytearray(batch(12, 2))
     bad[-1] ^= 1
-    found = unpack(memoryview(good + bad), HERE, [AcquiredOffsets(10, 13, 1)], check_crcs=True)
+    found = unpack_records(
+        memoryview(good + bad), HERE, [AcquiredOffsets(10, 13, 1)], check_crcs=True
+    )
     assert [one.offset for one, _ in found.records] == [10, 11]
     assert found.unreadable == [12, 13]
     assert isinstance(found.failure, CorruptBatchError)
@@ -70,7 +72,7 @@ def test_every_offset_that_was_acquired_has_one_fate(data: st.DataObject) -> Non
         offset += count
     cuts = sorted(data.draw(st.sets(st.integers(0, offset + 2), min_size=2)))
     ranges = [AcquiredOffsets(first, last - 1, 1) for first, last in pairwise(cuts)][::2]
-    found = unpack(memoryview(raw), HERE, ranges, check_crcs=True)
+    found = unpack_records(memoryview(raw), HERE, ranges, check_crcs=True)
     given_offsets = [one.offset for one, _ in found.records]
     everything = [n for few in ranges for n in range(few.first_offset, few.last_offset + 1)]
     assert sorted([*given_offsets, *found.gaps, *found.unreadable]) == everything
@@ -79,13 +81,13 @@ def test_every_offset_that_was_acquired_has_one_fate(data: st.DataObject) -> Non
     assert all(one >= offset for one in found.unreadable)
 
 
-@pytest.mark.parametrize(("here", "there"), [*product(RecordStage, RecordStage)])
-def test_a_record_moves_as_the_table_says(here: RecordStage, there: RecordStage) -> None:
+@pytest.mark.parametrize(("here", "there"), [*product(InFlightState, InFlightState)])
+def test_a_record_moves_as_the_table_says(here: InFlightState, there: InFlightState) -> None:
     from uuid import UUID
 
-    record = AcquiredRecord(ConsumerRecord("t", 0, 1, 0, None, b""), (UUID(int=1), 0), 1, 1, 0.0)
+    record = InFlightRecord(ConsumerRecord("t", 0, 1, 0, None, b""), (UUID(int=1), 0), 1, 1, 0.0)
     record.stage = here
-    if there in RECORD_MOVES[here]:
+    if there in IN_FLIGHT_MOVES[here]:
         record.move(there)
         assert record.stage is there
     else:

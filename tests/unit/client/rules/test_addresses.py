@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.addresses import Address, parse_bootstrap
+from moldau.client.rules.cluster_metadata import Address, parse_bootstrap
 from moldau.errors import ConfigurationError
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from moldau.client.rules.assignors import (
+from moldau.client.consumer.rules.assignors import (
     BY_NAME,
     Assignor,
     CooperativeStickyAssignor,

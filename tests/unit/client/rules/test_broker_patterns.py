@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.broker_patterns import find_broker_pattern
-from moldau.client.rules.subscription import Pattern, subscribe_to
+from moldau.client.consumer.rules.consumer_membership import find_broker_pattern
+from moldau.client.consumer.rules.subscription_state import Pattern, subscribe_to
 
 
 def handed_over(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from client.rules.consumer_story import ONE, ZERO, Story, batch
-from moldau.client.admin_values import GroupOffset
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.commits import CommitMode
-from moldau.client.rules.consumer_instructions import (
+from moldau.client.admin.values import GroupOffset
+from moldau.client.consumer.rules.instructions import (
     Fetch,
     FinishCommit,
     SendCommit,
@@ -16,6 +14,8 @@ from moldau.client.rules.consumer_instructions import (
     SendLeave,
     TimerKind,
 )
+from moldau.client.consumer.rules.offset_manager import CommitMode
+from moldau.client.rules.broker_errors import error_for
 from moldau.errors import (
     CommitFailedError,
     ConfigurationError,

@@ -8,10 +8,15 @@ from uuid import UUID
 import pytest
 
 from client.rules.consumer_story import ALL_EVENTS, ONE, TWO, ZERO, Story, describe_cluster
-from moldau.client.admin_values import GroupOffset
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.commits import CommitMode
-from moldau.client.rules.consumer_instructions import (
+from moldau.client.admin.values import GroupOffset
+from moldau.client.consumer.rules.consumer_membership import (
+    CONSUMER_ENDS,
+    CONSUMER_MOVES,
+    ConsumerMembership,
+    ConsumerMemberState,
+    HeartbeatAnswer,
+)
+from moldau.client.consumer.rules.instructions import (
     FinishCommit,
     Refresh,
     SendCommit,
@@ -19,16 +24,11 @@ from moldau.client.rules.consumer_instructions import (
     SendConsumerLeave,
     TimerKind,
 )
-from moldau.client.rules.consumer_machine import ConsumerMachine
-from moldau.client.rules.consumer_membership import (
-    ENDS,
-    MOVES,
-    ConsumerMembership,
-    HeartbeatAnswer,
-    MemberStage,
-)
-from moldau.client.rules.hand_over import RebalanceEvent
-from moldau.client.rules.subscription import subscribe_to
+from moldau.client.consumer.rules.machine import ConsumerMachine
+from moldau.client.consumer.rules.offset_manager import CommitMode
+from moldau.client.consumer.rules.rebalance_listener import RebalanceEvent
+from moldau.client.consumer.rules.subscription_state import subscribe_to
+from moldau.client.rules.broker_errors import error_for
 from moldau.errors import ClientError, ErrorCode, InvariantViolation, KafkaError
 from moldau.model import TopicPartition
 
@@ -84,19 +84,19 @@ class MemberStory(Story):
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    assert MOVES.keys() == set(MemberStage)
-    reached = {MemberStage.OUTSIDE}
-    for _ in MemberStage:
-        reached |= {to for state in reached for to in MOVES[state]}
-    assert reached | ENDS == set(MemberStage)
+    assert CONSUMER_MOVES.keys() == set(ConsumerMemberState)
+    reached = {ConsumerMemberState.OUTSIDE}
+    for _ in ConsumerMemberState:
+        reached |= {to for state in reached for to in CONSUMER_MOVES[state]}
+    assert reached | CONSUMER_ENDS == set(ConsumerMemberState)
 
 
 def test_a_move_that_is_not_in_the_table_is_refused() -> None:
     story = MemberStory()
     story.begin(0)
     with pytest.raises(InvariantViolation, match="cannot move"):
-        story.member._move(MemberStage.JOINING)
-    assert story.member.state is MemberStage.STABLE
+        story.member._move(ConsumerMemberState.JOINING)
+    assert story.member.state is ConsumerMemberState.STABLE
 
 
 @pytest.mark.parametrize("code", [ErrorCode.invalid_regular_expression, ErrorCode.invalid_request])
@@ -127,13 +127,13 @@ def test_a_member_says_all_of_itself_first_and_then_only_what_has_changed() -> N
     story = MemberStory(client_rack="r", group_remote_assignor="range", max_poll_interval_ms=9_000)
     story.subscribe("t")
     story.come_in()
-    assert story.member.state is MemberStage.JOINING
+    assert story.member.state is ConsumerMemberState.JOINING
     first = story.answer(3, 0, 1)
     assert first == SendConsumerHeartbeat(
         first.beat, "mine", 0, None, "r", 9_000, "range", frozenset({"t"}), frozenset()
     )
     assert story.owned == {ZERO, ONE}
-    assert story.member.state is MemberStage.STABLE
+    assert story.member.state is ConsumerMemberState.STABLE
     story.fire(TimerKind.HEARTBEAT)
     second = story.nod(3)
     assert second[2:] == (3, None, None, None, None, None, frozenset({(A, 0), (A, 1)}), None)
@@ -148,7 +148,7 @@ def test_what_is_not_assigned_any_more_is_committed_given_up_and_told_at_once() 
     story.answer_look_ups(offset=7)
     story.fire(TimerKind.HEARTBEAT)
     story.answer(3, 0)
-    assert story.member.state is MemberStage.RECONCILING
+    assert story.member.state is ConsumerMemberState.RECONCILING
     commit = story.take_one(SendCommit)
     assert commit.offsets.keys() == {ONE}
     assert commit.identity[:2] == (3, "mine")
@@ -157,7 +157,7 @@ def test_what_is_not_assigned_any_more_is_committed_given_up_and_told_at_once() 
     assert story.make_call() == (RebalanceEvent.REVOKED, {ONE})
     assert story.answer(4, 0, 2).owned == {(A, 0)}
     assert story.make_call() == (RebalanceEvent.ASSIGNED, {TWO})
-    assert story.member.state is MemberStage.STABLE
+    assert story.member.state is ConsumerMemberState.STABLE
     assert story.owned == {ZERO, TWO}
 
 
@@ -179,13 +179,13 @@ def test_a_topic_whose_name_is_not_known_waits_for_metadata() -> None:
     story = MemberStory()
     story.know(None)
     story.begin(0)
-    assert story.member.state is MemberStage.RECONCILING
+    assert story.member.state is ConsumerMemberState.RECONCILING
     assert story.owned == frozenset()
     story.know(A)
     asked = story.take(Refresh)[-1]
     story.happen(lambda machine: machine.refreshed(asked))
     assert story.owned == {ZERO}
-    assert story.member.state is MemberStage.STABLE
+    assert story.member.state is ConsumerMemberState.STABLE
 
 
 def test_a_topic_that_was_made_anew_is_another_one() -> None:
@@ -221,7 +221,7 @@ def test_a_member_that_was_fenced_loses_its_partitions_and_joins_again(code: Err
     story.go_on()
     story.fire(TimerKind.HEARTBEAT)
     story.fail(code)
-    assert story.member.state is MemberStage.LETTING_GO
+    assert story.member.state is ConsumerMemberState.LETTING_GO
     assert story.member.is_lost
     assert not story.take(SendConsumerHeartbeat)  # the program works on records still
     story.come_in()
@@ -269,7 +269,7 @@ def test_what_does_not_pass_is_the_programs_to_know(code: ErrorCode) -> None:
     story.fire(TimerKind.HEARTBEAT)
     story.fail(code)
     assert story.had_news, "a call that waits is woken"
-    assert story.member.state is MemberStage.OUTSIDE
+    assert story.member.state is ConsumerMemberState.OUTSIDE
     assert story.owned == frozenset()
     with pytest.raises(KafkaError):
         story.happen(ConsumerMachine.raise_failures)
@@ -308,10 +308,10 @@ def test_a_slow_program_without_partitions_does_not_join_until_it_asks_again() -
     story.go_on()
     story.fire(TimerKind.HEARTBEAT)
     assert story.take_one(SendConsumerLeave)
-    assert story.member.state is MemberStage.LETTING_GO
+    assert story.member.state is ConsumerMemberState.LETTING_GO
     assert not story.take(SendConsumerHeartbeat)
     story.come_in()
-    assert story.member.state is MemberStage.JOINING
+    assert story.member.state is ConsumerMemberState.JOINING
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("one", -2)])

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.delivery import Chunk, Decoding, Delivery, Position
-from moldau.client.rules.fetched_batches import FetchedBatch
+from moldau.client.consumer.rules.fetch_buffer import (
+    CompletedFetch,
+    Decoding,
+    FetchBuffer,
+    FetchedBatch,
+    Position,
+)
 from moldau.errors import CorruptBatchError, RecordDeserializationError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import read_header
@@ -31,15 +36,15 @@ def batch(base_offset: int, count: int, *, damaged: bool = False) -> FetchedBatc
 
 def chunk(
     *batches: FetchedBatch, partition: TopicPartition = ZERO, start: int | None = None, end: int = 0
-) -> Chunk:
+) -> CompletedFetch:
     first = batches[0].header.base_offset if batches else 0
     position = Position(first if start is None else start)
     last = batches[-1].header.next_offset if batches else end
-    return Chunk(partition, 1, position, list(batches), Position(max(last, end), 5))
+    return CompletedFetch(partition, 1, position, list(batches), Position(max(last, end), 5))
 
 
-def delivery(*chunks: Chunk, decoding: Decoding | None = None) -> Delivery:
-    made = Delivery(decoding or Decoding())
+def delivery(*chunks: CompletedFetch, decoding: Decoding | None = None) -> FetchBuffer:
+    made = FetchBuffer(decoding or Decoding())
     made.add(chunks)
     return made
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.denials import CLUSTER, lacking
+from moldau.client.rules.broker_errors import CLUSTER, describe_missing_right, error_for
 from moldau.errors import TopicAuthorizationError
 
 
@@ -57,9 +56,11 @@ def test_the_subject_in_front_is_not_the_principal() -> None:
 
 
 def test_what_can_only_be_one_right_is_named_though_the_broker_does_not_say_whose() -> None:
-    told = lacking("Describe", "Topic:clicks")
+    told = describe_missing_right("Describe", "Topic:clicks")
     error = error_for(ErrorCode.topic_authorization_failed, told, "topic 'clicks'")
     assert str(error).startswith("topic 'clicks': the principal lacks Describe on Topic:clicks;")
     assert "--allow-principal User:NAME --operation describe --topic clicks`" in str(error)
-    error = error_for(ErrorCode.cluster_authorization_failed, lacking("Alter", CLUSTER))
+    error = error_for(
+        ErrorCode.cluster_authorization_failed, describe_missing_right("Alter", CLUSTER)
+    )
     assert str(error).endswith("--allow-principal User:NAME --operation alter --cluster`")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from client.rules.consumer_story import Story, describe_cluster
+from moldau.client.consumer.rules.instructions import TimerKind
+from moldau.client.consumer.rules.machine import ConsumerMachine
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.consumer_instructions import TimerKind
-from moldau.client.rules.consumer_machine import ConsumerMachine
 from moldau.errors import TopicAuthorizationError
 from moldau.model import TopicPartition
 

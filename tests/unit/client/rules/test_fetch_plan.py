@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from client.rules.consumer_story import ONE, TWO, ZERO, Story, answer, batch, describe_cluster
+from moldau.client.consumer.rules.fetch_buffer import Position
+from moldau.client.consumer.rules.instructions import Fetch, TimerKind, Validate
+from moldau.client.consumer.rules.offset_manager import LeaderEpochEnd
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.consumer_instructions import Fetch, TimerKind, Validate
-from moldau.client.rules.delivery import Position
-from moldau.client.rules.look_ups import LeaderEpochEnd
 from moldau.errors import (
     ErrorCode,
     KafkaError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.fetched_batches import decode_batch, split_batches
+from moldau.client.consumer.rules.fetch_buffer import decode_batch, split_batches
 from moldau.errors import BatchTooLargeError, CorruptBatchError, UnsupportedForMessageFormatError
 from moldau.model import TopicPartition
 from moldau.records.compression import Codec

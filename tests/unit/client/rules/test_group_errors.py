@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.group_errors import Reaction, react_to
+from moldau.client.rules.broker_errors import Reaction, error_for, react_to
 from moldau.errors import ConnectionLostError, ErrorCode, NoAnswerError, UnsupportedByBrokerError
 
 

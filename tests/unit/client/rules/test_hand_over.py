@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client.rules.consumer_story import ALL_EVENTS, ONE, ZERO, Story, batch
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.commits import CommitMode
-from moldau.client.rules.consumer_instructions import (
+from moldau.client.consumer.rules.instructions import (
     Fetch,
     LookUpCommitted,
     SendCommit,
@@ -16,7 +14,14 @@ from moldau.client.rules.consumer_instructions import (
     SendLeave,
     TimerKind,
 )
-from moldau.client.rules.hand_over import MOVES, HandOver, RebalanceEvent, Step
+from moldau.client.consumer.rules.offset_manager import CommitMode
+from moldau.client.consumer.rules.rebalance_listener import (
+    REVOCATION_MOVES,
+    RebalanceEvent,
+    Revocation,
+    RevocationStep,
+)
+from moldau.client.rules.broker_errors import error_for
 from moldau.errors import ErrorCode, InvariantViolation
 
 
@@ -37,10 +42,10 @@ def read_some(story: Story) -> None:
 
 
 def test_a_hand_over_takes_its_steps_in_order() -> None:
-    assert MOVES.keys() == set(Step)
-    going = HandOver(frozenset({ZERO}), is_lost=False)
+    assert REVOCATION_MOVES.keys() == set(RevocationStep)
+    going = Revocation(frozenset({ZERO}), is_lost=False)
     with pytest.raises(InvariantViolation):
-        going.move(Step.RESTING)
+        going.move(RevocationStep.RESTING)
 
 
 def test_partitions_go_when_the_program_rests_offsets_are_committed_and_it_was_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.java_order import hash_of, in_hash_order
+from moldau.client.consumer.rules.assignors import hash_of, in_hash_order
 
 
 @pytest.mark.parametrize(

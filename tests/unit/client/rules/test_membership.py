@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from client.rules.consumer_story import ONE, TWO, ZERO, Story
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.assignors import RangeAssignor
-from moldau.client.rules.commits import CommitMode
-from moldau.client.rules.consumer_instructions import (
+from moldau.client.consumer.rules.assignors import RangeAssignor
+from moldau.client.consumer.rules.classic_membership import (
+    CLASSIC_ENDS,
+    CLASSIC_MOVES,
+    ClassicMemberState,
+    Joined,
+)
+from moldau.client.consumer.rules.instructions import (
     LearnTopics,
     SendHeartbeat,
     SendJoin,
@@ -16,8 +20,8 @@ from moldau.client.rules.consumer_instructions import (
     SendSync,
     TimerKind,
 )
-from moldau.client.rules.membership import Joined
-from moldau.client.rules.membership_states import ENDS, MOVES, State
+from moldau.client.consumer.rules.offset_manager import CommitMode
+from moldau.client.rules.broker_errors import error_for
 from moldau.errors import ErrorCode, InvariantViolation, KafkaError
 from moldau.wire.consumer_protocol import (
     Subscription,
@@ -45,36 +49,36 @@ def fail_heartbeat(story: Story, code: ErrorCode) -> None:
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    assert MOVES.keys() == set(State)
-    reached = {State.OUTSIDE}
-    for _ in State:
-        reached |= {to for state in reached for to in MOVES[state]}
-    assert reached | ENDS == set(State)
+    assert CLASSIC_MOVES.keys() == set(ClassicMemberState)
+    reached = {ClassicMemberState.OUTSIDE}
+    for _ in ClassicMemberState:
+        reached |= {to for state in reached for to in CLASSIC_MOVES[state]}
+    assert reached | CLASSIC_ENDS == set(ClassicMemberState)
 
 
 def test_a_move_that_is_not_in_the_table_is_refused() -> None:
     story = Story()
     story.join(ZERO)
     with pytest.raises(InvariantViolation, match="cannot move"):
-        story.membership._move(State.SYNCING)
-    assert story.membership.state is State.STABLE
+        story.membership._move(ClassicMemberState.SYNCING)
+    assert story.membership.state is ClassicMemberState.STABLE
 
 
 def test_a_follower_joins_syncs_and_reads() -> None:
     story = Story()
     story.subscribe("t")
-    assert story.membership.state is State.OUTSIDE
+    assert story.membership.state is ClassicMemberState.OUTSIDE
     story.come_in()
     asked = story.take_one(SendJoin)
     assert (asked.member_id, [name for name, _ in asked.protocols]) == ("", ["range"])
     story.wanted.append(asked)
     story.answer_join(generation_id=7)
-    assert story.membership.state is State.SYNCING
+    assert story.membership.state is ClassicMemberState.SYNCING
     sync = story.take_one(SendSync)
     assert (sync.generation_id, sync.member_id, sync.assignments) == (7, "m", {})
     story.wanted.append(sync)
     story.answer_sync(ZERO, TWO)
-    assert story.membership.state is State.STABLE
+    assert story.membership.state is ClassicMemberState.STABLE
     assert story.machine.table.partitions == {ZERO, TWO}
 
 
@@ -87,7 +91,7 @@ def test_the_leader_asks_for_topics_and_assigns_them() -> None:
     joined = Joined(1, "a", "a", "range", members=[("a", None, data), ("b", None, data)])
     story.happen(lambda machine: machine.require_classic_membership().joined(joined))
     asked = story.take_one(LearnTopics)
-    assert (story.membership.state, asked.topics) == (State.ASSIGNING, ["t"])
+    assert (story.membership.state, asked.topics) == (ClassicMemberState.ASSIGNING, ["t"])
     story.happen(lambda machine: machine.require_classic_membership().topics_learned(asked))
     found = {
         m: decode_assignment(a).partitions for m, a in story.take_one(SendSync).assignments.items()
@@ -111,7 +115,7 @@ def test_an_assignor_that_fails_is_told_to_the_program_which_joins_again() -> No
     story.happen(lambda machine: machine.require_classic_membership().topics_learned(asked))
     with pytest.raises(ZeroDivisionError):
         story.come_in()
-    assert story.membership.state is State.JOINING
+    assert story.membership.state is ClassicMemberState.JOINING
 
 
 def test_a_new_member_id_is_joined_with_at_once() -> None:
@@ -132,7 +136,7 @@ def test_a_coordinator_that_moves_is_asked_again_after_longer_and_longer_pauses(
     for _ in range(3):
         story.take_one(SendJoin)
         fail_request(story, ErrorCode.not_coordinator)
-        assert story.membership.state is State.PAUSING
+        assert story.membership.state is ClassicMemberState.PAUSING
         before = story.now
         story.fire(TimerKind.JOIN)
         pauses.append(round(story.now - before, 3))
@@ -144,10 +148,10 @@ def test_a_rebalance_takes_everything_from_an_eager_member_before_it_joins() -> 
     story.join(ZERO, ONE)
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.rebalance_in_progress)
-    assert story.membership.state is State.LETTING_GO
+    assert story.membership.state is ClassicMemberState.LETTING_GO
     assert not story.take(SendJoin)  # the program works on records
     story.come_in()
-    assert story.membership.state is State.JOINING
+    assert story.membership.state is ClassicMemberState.JOINING
     assert not story.machine.table.partitions
 
 
@@ -162,11 +166,13 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_again_for_what_it_gave
     story.wanted.append(asked)
     story.answer_join(generation_id=2)
     story.answer_sync(ZERO)
-    assert story.membership.state is State.RELEASING
+    assert story.membership.state is ClassicMemberState.RELEASING
     assert story.machine.table.partitions == {ZERO, ONE}
     story.come_in()
     assert story.machine.table.partitions == {ZERO}
-    assert story.membership.state is State.JOINING  # so that somebody else gets the other one
+    assert (
+        story.membership.state is ClassicMemberState.JOINING
+    )  # so that somebody else gets the other one
 
 
 def test_who_was_forgotten_loses_everything_and_joins_as_somebody_new() -> None:
@@ -231,7 +237,7 @@ def test_a_heartbeat_of_an_older_series_means_nothing() -> None:
             beat.heart - 1, failure(ErrorCode.unknown_member_id)
         )
     )
-    assert story.membership.state is State.STABLE
+    assert story.membership.state is ClassicMemberState.STABLE
 
 
 def test_what_cannot_be_helped_is_raised_by_every_call_when_all_is_given_back() -> None:
@@ -240,11 +246,11 @@ def test_what_cannot_be_helped_is_raised_by_every_call_when_all_is_given_back() 
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.group_authorization_failed)
     assert story.had_news, "a call that waits is woken"
-    assert story.membership.state is State.FAILING
+    assert story.membership.state is ClassicMemberState.FAILING
     for _ in range(2):
         with pytest.raises(KafkaError, match="may not do this to the group"):
             story.come_in()
-    assert story.membership.state is State.OUTSIDE
+    assert story.membership.state is ClassicMemberState.OUTSIDE
     assert not story.machine.table.partitions
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.client.rules.outages import Outages
+from moldau.client.connections import Outages
 
 
 def test_what_passes_within_a_second_is_not_told() -> None:

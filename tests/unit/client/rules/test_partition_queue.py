@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from moldau.client.rules.partition_queue import PartitionQueue
-from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
+from moldau.client.producer.rules.record_accumulator import (
+    PartitionQueue,
+    ProducerBatch,
+    ProducerIdentity,
+)
 from moldau.model import TopicPartition
 
 ME = ProducerIdentity(7, 0)

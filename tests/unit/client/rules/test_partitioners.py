@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.topic_target import RoundRobinPartitioner, StickyPartitioner
+from moldau.client.producer.rules.built_in_partitioner import (
+    RoundRobinPartitioner,
+    StickyPartitioner,
+)
 from moldau.records.codec import murmur2, partition_for_key
 
 # From Kafka's own UtilsTest.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.delivery import Position
-from moldau.client.rules.positions import Need, PartitionTable
+from moldau.client.consumer.rules.fetch_buffer import Position
+from moldau.client.consumer.rules.subscription_state import FetchState, SubscriptionState
 from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import (
     LogTruncatedError,
@@ -20,8 +20,8 @@ HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
 
 
-def make_table(to: ResetTo = ResetTo.LATEST, *, has_group: bool = True) -> PartitionTable:
-    table = PartitionTable(OffsetReset(to, HOUR_MS), has_group=has_group)
+def make_table(to: ResetTo = ResetTo.LATEST, *, has_group: bool = True) -> SubscriptionState:
+    table = SubscriptionState(OffsetReset(to, HOUR_MS), has_group=has_group)
     table.add([ZERO])
     return table
 
@@ -29,9 +29,9 @@ def make_table(to: ResetTo = ResetTo.LATEST, *, has_group: bool = True) -> Parti
 def test_a_partition_of_a_group_begins_where_the_group_was() -> None:
     table = make_table()
     state = table.require(ZERO)
-    assert (state.need, state.is_fetchable) == (Need.COMMITTED, False)
+    assert (state.need, state.is_fetchable) == (FetchState.COMMITTED, False)
     table.found_committed(ZERO, Position(42, 3))
-    assert (state.need, state.is_fetchable) == (Need.READY, True)
+    assert (state.need, state.is_fetchable) == (FetchState.READY, True)
     assert (state.position, state.fetch_offset) == ((42, 3), 42)
 
 
@@ -47,10 +47,10 @@ def test_without_an_offset_the_policy_says_where_to_begin(to: ResetTo, timestamp
     table = make_table(to)
     state = table.require(ZERO)
     table.found_committed(ZERO, None)
-    assert state.need is Need.RESET
+    assert state.need is FetchState.RESET
     assert table.choose_timestamp(state, NOW_MS) == timestamp
     table.found_offset(ZERO, state.epoch, Position(7))
-    assert (state.need, state.position) == (Need.READY, (7, -1))
+    assert (state.need, state.position) == (FetchState.READY, (7, -1))
 
 
 def test_the_policy_can_be_to_raise() -> None:
@@ -64,7 +64,7 @@ def test_the_policy_can_be_to_raise() -> None:
 
 def test_without_a_group_the_policy_is_asked_at_once() -> None:
     table = make_table(ResetTo.EARLIEST, has_group=False)
-    assert table.require(ZERO).need is Need.RESET
+    assert table.require(ZERO).need is FetchState.RESET
 
 
 def test_an_answer_that_was_overtaken_by_a_seek_does_not_count() -> None:
@@ -116,9 +116,9 @@ def test_an_offset_that_is_gone_leads_to_the_policy() -> None:
     table.seek(ZERO, Position(5))
     state = table.require(ZERO)
     table.lose_offset(ZERO, state.epoch - 1, 5)  # of an older position
-    assert state.need is Need.READY
+    assert state.need is FetchState.READY
     table.lose_offset(ZERO, state.epoch, 5)
-    assert (state.need, state.position) == (Need.RESET, None)
+    assert (state.need, state.position) == (FetchState.RESET, None)
 
 
 def test_an_offset_that_is_gone_is_raised_if_that_is_the_policy() -> None:
@@ -149,14 +149,14 @@ def test_what_is_not_assigned_is_an_error() -> None:
 # --- new leaders --------------------------------------------------------------------------------
 
 
-def validating(to: ResetTo = ResetTo.LATEST) -> PartitionTable:
+def validating(to: ResetTo = ResetTo.LATEST) -> SubscriptionState:
     """Read up to 10 in epoch 3, fetched up to 15; then leader 4 came."""
     table = make_table(to)
     table.seek(ZERO, Position(10, 3))
     state = table.require(ZERO)
     state.fetch_offset = 15
     table.leader_changed(ZERO, 4)
-    assert state.need is Need.VALIDATION
+    assert state.need is FetchState.VALIDATION
     return table
 
 
@@ -180,7 +180,7 @@ def test_what_was_fetched_counts_also_when_the_program_has_not_dealt_with_it() -
     state = table.require(ZERO)
     state.fetch_offset, state.fetch_epoch = 15, 3
     table.leader_changed(ZERO, 4)
-    assert state.need is Need.VALIDATION
+    assert state.need is FetchState.VALIDATION
 
 
 def test_a_log_that_has_all_that_was_fetched_is_read_on() -> None:
@@ -188,9 +188,9 @@ def test_a_log_that_has_all_that_was_fetched_is_read_on() -> None:
     state = table.require(ZERO)
     epoch = state.epoch
     assert not table.validated(ZERO, epoch, 4, Position(15, 3))
-    assert (state.need, state.epoch, state.fetch_offset) == (Need.READY, epoch, 15)
+    assert (state.need, state.epoch, state.fetch_offset) == (FetchState.READY, epoch, 15)
     table.leader_changed(ZERO, 4)
-    assert state.need is Need.READY
+    assert state.need is FetchState.READY
 
 
 def test_what_was_fetched_ahead_of_the_truncation_is_fetched_again() -> None:
@@ -210,7 +210,7 @@ def test_a_position_behind_the_truncation_goes_back_to_it() -> None:
 def test_a_log_that_does_not_know_the_epoch_leads_to_the_policy() -> None:
     table = validating()
     assert table.validated(ZERO, table.require(ZERO).epoch, 4, None)
-    assert table.require(ZERO).need is Need.RESET
+    assert table.require(ZERO).need is FetchState.RESET
 
 
 def test_a_truncation_is_raised_if_that_is_the_policy() -> None:
@@ -218,4 +218,4 @@ def test_a_truncation_is_raised_if_that_is_the_policy() -> None:
     with pytest.raises(LogTruncatedError) as raised:
         table.validated(ZERO, table.require(ZERO).epoch, 4, Position(8, 3))
     assert raised.value.offset == 8
-    assert table.require(ZERO).need is Need.VALIDATION
+    assert table.require(ZERO).need is FetchState.VALIDATION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.producer_batches import (
+from moldau.client.producer.rules.record_accumulator import (
     MAX_EPOCH,
     MAX_SEQUENCE,
     PartitionNumbers,

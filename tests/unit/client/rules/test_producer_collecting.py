@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from client.rules.producer_story import make_cluster
-from moldau.client.rules.partition_queue import NEVER
-from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
-from moldau.client.rules.producer_instructions import (
+from moldau.client.producer.rules.built_in_partitioner import RoundRobinPartitioner
+from moldau.client.producer.rules.record_accumulator import (
+    NEVER,
     AskIdentity,
     Delivered,
     Divided,
@@ -15,15 +15,15 @@ from moldau.client.rules.producer_instructions import (
     FinishFlush,
     NotDelivered,
     PartitionAnswer,
+    ProducerBatch,
+    ProducerIdentity,
     RefreshTopics,
     ReportRefusal,
     ReportSuccess,
     Send,
 )
-from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings, Turn
-from moldau.client.rules.retries import Backoff
-from moldau.client.rules.topic_target import RoundRobinPartitioner
-from moldau.client.rules.verdicts import RetryPolicy
+from moldau.client.producer.rules.sender import ProducerMachine, ProducerSettings, RetryPolicy, Turn
+from moldau.client.rules.broker_errors import Backoff
 from moldau.errors import BatchTooLargeError, DeliveryTimeoutError, NotLeaderError
 from moldau.model import TopicPartition
 

@@ -12,8 +12,8 @@ from client.rules.producer_story import (
     refuse_for_now,
     take_and_complain,
 )
+from moldau.client.producer.rules.record_accumulator import Delivered, NotDelivered
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.producer_instructions import Delivered, NotDelivered
 from moldau.errors import (
     BatchTooLargeError,
     ClosedClientError,

@@ -16,7 +16,7 @@ from client.rules.producer_story import (
     take,
     take_and_complain,
 )
-from moldau.client.rules.producer_instructions import NotDelivered
+from moldau.client.producer.rules.record_accumulator import NotDelivered
 from moldau.errors import InvalidRecordError
 
 partitions = st.sampled_from([PARTITION, PARTITION, OTHER_PARTITION])

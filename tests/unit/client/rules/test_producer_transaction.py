@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from client.rules.producer_story import make_cluster
-from moldau.client.admin_values import ConsumerGroupMetadata, GroupOffset
-from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
-from moldau.client.rules.producer_instructions import (
+from moldau.client.admin.values import ConsumerGroupMetadata, GroupOffset
+from moldau.client.producer.rules.built_in_partitioner import RoundRobinPartitioner
+from moldau.client.producer.rules.record_accumulator import (
     AskCoordinator,
     AskProducerId,
     AskToAddOffsets,
@@ -19,19 +19,19 @@ from moldau.client.rules.producer_instructions import (
     GroupOffsets,
     NotDelivered,
     PartitionAnswer,
+    ProducerBatch,
+    ProducerIdentity,
     Send,
     TransactionRequest,
 )
-from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings
-from moldau.client.rules.producer_transaction import (
+from moldau.client.producer.rules.sender import ProducerMachine, ProducerSettings, RetryPolicy
+from moldau.client.producer.rules.transaction_manager import (
     TRANSACTION_MOVES,
     PreparedTransaction,
+    ProducerTransactionState,
     TransactionCall,
-    TransactionPhase,
 )
-from moldau.client.rules.retries import Backoff
-from moldau.client.rules.topic_target import RoundRobinPartitioner
-from moldau.client.rules.verdicts import RetryPolicy
+from moldau.client.rules.broker_errors import Backoff
 from moldau.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -91,7 +91,7 @@ class Story:
         self.wake_at = 0.0
 
     @property
-    def state(self) -> TransactionPhase:
+    def state(self) -> ProducerTransactionState:
         assert self.machine.transactions is not None
         return self.machine.transactions.state
 
@@ -168,9 +168,9 @@ class Story:
 
 
 def test_every_state_has_its_moves_and_only_a_failed_one_is_the_end() -> None:
-    assert set(TRANSACTION_MOVES) == set(TransactionPhase)
+    assert set(TRANSACTION_MOVES) == set(ProducerTransactionState)
     ends = [state for state, moves in TRANSACTION_MOVES.items() if not moves]
-    assert ends == [TransactionPhase.FAILED]
+    assert ends == [ProducerTransactionState.FAILED]
 
 
 def test_nothing_can_be_sent_outside_a_transaction() -> None:
@@ -209,7 +209,7 @@ def test_a_commit_waits_for_all_batches_and_then_for_the_coordinator() -> None:
     assert story.ended == []
     story.grant(ProducerIdentity(7, 4))
     story.require_ended()
-    assert story.state is TransactionPhase.READY
+    assert story.state is ProducerTransactionState.READY
 
 
 def test_each_transaction_of_version_2_is_numbered_from_0_in_its_own_epoch() -> None:
@@ -296,7 +296,7 @@ def test_a_record_that_is_not_delivered_leaves_only_the_abort() -> None:
     story.begin()
     good, bad = story.send(ONE), story.send(TWO)
     story.answer(bad, InvalidRecordError("nonsense"))
-    assert story.state is TransactionPhase.ABORTABLE
+    assert story.state is ProducerTransactionState.ABORTABLE
     assert isinstance(story.machine.refusal, TransactionAbortedError)
     with pytest.raises(TransactionAbortedError, match="nonsense; abort it, and do its work again"):
         story.machine.begin_call(TransactionCall.COMMIT)
@@ -348,7 +348,7 @@ def test_one_out_of_order_behind_another_is_only_sent_again() -> None:
     story.answer(story.send(ONE))
     first, second = story.send(ONE), story.send(ONE)
     story.answer(second, OutOfOrderSequenceError("not yet"))
-    assert story.state is TransactionPhase.OPEN
+    assert story.state is ProducerTransactionState.OPEN
     story.answer(first)
     story.wait(10.0)
     assert story.sent[-1] is second
@@ -378,7 +378,7 @@ def test_one_that_is_fenced_says_what_to_do_and_does_nothing_any_more(error: Mol
     story.send(ONE)
     story.take_asked()
     story.refuse(error)
-    assert story.state is TransactionPhase.FAILED
+    assert story.state is ProducerTransactionState.FAILED
     fenced = story.machine.refusal
     assert isinstance(fenced, ProducerFencedError)
     assert "another producer has the transactional id 'payments-0' now" in str(fenced)
@@ -394,7 +394,7 @@ def test_a_leader_that_knows_a_later_epoch_leaves_the_abort_to_tell_why() -> Non
     story.begin()
     batch = story.send(ONE)
     story.answer(batch, InvalidProducerEpochError("older"))
-    assert story.state is TransactionPhase.ABORTABLE
+    assert story.state is ProducerTransactionState.ABORTABLE
     story.call(TransactionCall.ABORT)
     story.refuse(ProducerFencedError("x"))
     assert isinstance(story.take_failure(), ProducerFencedError)
@@ -431,9 +431,9 @@ def test_what_is_prepared_is_in_the_log_and_names_the_transaction() -> None:
     story.begin()
     batch = story.send(ONE)
     story.call(TransactionCall.PREPARE)
-    assert story.state is TransactionPhase.OPEN  # a batch is under way
+    assert story.state is ProducerTransactionState.OPEN  # a batch is under way
     story.answer(batch)
-    assert story.state is TransactionPhase.PREPARED
+    assert story.state is ProducerTransactionState.PREPARED
     assert story.ended == [None]
     transactions = story.machine.transactions
     assert transactions is not None
@@ -458,7 +458,7 @@ def test_a_producer_can_end_what_it_has_prepared(call: TransactionCall) -> None:
     story.call(call)
     assert story.take_asked() == AskToEnd(NAME, ME, call is TransactionCall.COMMIT)
     story.grant(ProducerIdentity(ME.id, ME.epoch + 1))
-    assert story.state is TransactionPhase.READY
+    assert story.state is ProducerTransactionState.READY
 
 
 def test_an_empty_transaction_is_over_when_it_is_prepared() -> None:
@@ -466,7 +466,7 @@ def test_an_empty_transaction_is_over_when_it_is_prepared() -> None:
     story.begin()
     story.call(TransactionCall.PREPARE)
     assert story.ended == [None]
-    assert story.state is TransactionPhase.READY
+    assert story.state is ProducerTransactionState.READY
     assert story.asked == []
 
 
@@ -477,7 +477,7 @@ def test_what_was_not_delivered_cannot_be_prepared() -> None:
     story.call(TransactionCall.PREPARE)
     story.answer(batch, InvalidRecordError("x"))
     assert isinstance(story.take_failure(), TransactionAbortedError)
-    assert story.state is TransactionPhase.ABORTABLE
+    assert story.state is ProducerTransactionState.ABORTABLE
 
 
 def _prepared() -> Story:

@@ -7,22 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.rules.queue_story import LOCK_MS, ONE, TOPIC, ZERO, QueueStory, came, share_cluster
-from moldau.client.broker_errors import error_for
-from moldau.client.rules.acquired_records import AcquiredRecord, RecordStage
-from moldau.client.rules.consumer_instructions import Refresh, WriteLog
-from moldau.client.rules.consumer_membership import HeartbeatAnswer
-from moldau.client.rules.queue_instructions import (
+from moldau.client.consumer.rules.consumer_membership import HeartbeatAnswer
+from moldau.client.consumer.rules.instructions import Refresh, WriteLog
+from moldau.client.queue.rules.in_flight import (
+    AcknowledgedOffsets,
     AcquireMode,
     FinishAcknowledgement,
-    QueueTimerKind,
+    InFlightRecord,
+    InFlightState,
     SendShareAcknowledge,
     SendShareFetch,
     SendShareHeartbeat,
     SendShareLeave,
     SharePartitionAnswer,
+    ShareTimerKind,
 )
-from moldau.client.rules.share_acknowledgements import AcknowledgedOffsets
-from moldau.client.rules.share_membership import ShareStage
+from moldau.client.queue.rules.share_membership import ShareMemberState
+from moldau.client.rules.broker_errors import error_for
 from moldau.errors import (
     AcknowledgementError,
     ClientError,
@@ -40,7 +41,7 @@ def refuse(code: ErrorCode) -> SharePartitionAnswer:
     return SharePartitionAnswer(ZERO, acknowledge_failure=error_for(code, None))
 
 
-def offsets(records: list[AcquiredRecord]) -> list[int]:
+def offsets(records: list[InFlightRecord]) -> list[int]:
     return [one.record.offset for one in records]
 
 
@@ -54,7 +55,7 @@ def test_a_member_joins_with_its_topics_and_then_says_what_has_changed() -> None
     assert (first.epoch, first.topics, first.rack) == (0, frozenset({"t"}), "r")
     answer = HeartbeatAnswer(3, 5000, {TOPIC: frozenset({0})})
     story.happen(lambda machine: machine.membership.heartbeat_answered(first.beat, answer))
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     second = story.take_one(SendShareHeartbeat)
     assert (second.epoch, second.topics, second.rack) == (3, None, None)
 
@@ -63,24 +64,24 @@ def test_a_member_joins_with_its_topics_and_then_says_what_has_changed() -> None
 def test_a_member_that_was_forgotten_joins_again(code: ErrorCode) -> None:
     story = QueueStory()
     story.begin()
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     beat = story.take_one(SendShareHeartbeat)
     lost = error_for(code, None)
     story.happen(lambda machine: machine.membership.heartbeat_failed(beat.beat, lost))
     again = story.take_one(SendShareHeartbeat)
     assert (again.epoch, again.topics) == (0, frozenset({"t"}))
-    assert story.machine.membership.stage is ShareStage.JOINING
+    assert story.machine.membership.stage is ShareMemberState.JOINING
 
 
 def test_after_a_failure_everything_is_said_again_after_a_pause() -> None:
     story = QueueStory()
     story.begin()
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     beat = story.take_one(SendShareHeartbeat)
     gone = ConnectionLostError("gone")
     story.happen(lambda machine: machine.membership.heartbeat_failed(beat.beat, gone))
     assert story.take(SendShareHeartbeat) == []
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     assert story.take_one(SendShareHeartbeat).topics == frozenset({"t"})
 
 
@@ -116,7 +117,7 @@ def test_records_are_asked_for_given_and_acknowledged_with_the_next_request() ->
         ZERO: [AcknowledgedOffsets(10, 11, ACCEPT), AcknowledgedOffsets(12, 12, RELEASE)]
     }
     story.answer(told, SharePartitionAnswer(ZERO))
-    assert {one.stage for one in (first, second, third)} == {RecordStage.OVER}
+    assert {one.stage for one in (first, second, third)} == {InFlightState.OVER}
     assert story.take(FinishAcknowledgement) == []
 
 
@@ -203,9 +204,9 @@ def test_another_leader_fails_what_was_told_and_metadata_is_asked_for() -> None:
     (record,) = story.take_records()
     story.machine.finish(record, ACCEPT)
     story.maybe_wake()
-    story.fire(QueueTimerKind.METADATA_PAUSE)
+    story.fire(ShareTimerKind.METADATA_PAUSE)
     story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.not_leader_or_follower))
-    assert record.stage is RecordStage.LOST
+    assert record.stage is InFlightState.LOST
     story.take_one(FinishAcknowledgement)
     story.take_one(Refresh)
 
@@ -242,7 +243,7 @@ def test_what_was_under_way_with_a_lost_connection_is_told_in_the_next_session()
         )
     )
     assert story.take(SendShareFetch) == []
-    story.fire(QueueTimerKind.BROKER)
+    story.fire(ShareTimerKind.BROKER)
     opened = story.take_one(SendShareFetch)
     assert (opened.session_epoch, opened.acknowledged) == (0, {})
     story.answer(opened)
@@ -296,7 +297,7 @@ def test_what_the_program_has_is_not_given_again_when_it_comes_in_the_next_sessi
     told = story.take_one(SendShareAcknowledge)
     assert told.acknowledged == {ZERO: [AcknowledgedOffsets(11, 11, ACCEPT)]}
     story.answer(told, SharePartitionAnswer(ZERO))
-    assert finished.stage is RecordStage.OVER
+    assert finished.stage is InFlightState.OVER
     story.machine.finish(running, ACCEPT)  # its lock is known to hold
 
 
@@ -318,7 +319,7 @@ def test_what_nobody_has_taken_is_given_back_when_the_member_has_lost_its_place(
     story = QueueStory()
     story.begin()
     story.receive(10, 3)
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     beat = story.take_one(SendShareHeartbeat)
     lost = error_for(ErrorCode.unknown_member_id, None)
     story.happen(lambda machine: machine.membership.heartbeat_failed(beat.beat, lost))
@@ -331,7 +332,7 @@ def test_what_nobody_has_taken_is_given_back_when_the_partition_is_not_assigned_
     story = QueueStory()
     story.begin(0, 1)
     story.receive(10, 3)
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     beat = story.take_one(SendShareHeartbeat)
     answer = HeartbeatAnswer(2, 5000, {TOPIC: frozenset({1})})
     story.happen(lambda machine: machine.membership.heartbeat_answered(beat.beat, answer))
@@ -374,7 +375,7 @@ def test_a_partition_that_moves_is_asked_for_at_its_new_leader() -> None:
     story.begin(0, 1)
     asked = story.take_one(SendShareFetch)
     assert asked.added == [ZERO, ONE]
-    story.fire(QueueTimerKind.METADATA_PAUSE)
+    story.fire(ShareTimerKind.METADATA_PAUSE)
     moved = error_for(ErrorCode.not_leader_or_follower, None)
     story.answer(asked, SharePartitionAnswer(ZERO), SharePartitionAnswer(ONE, failure=moved))
     assert story.take_one(SendShareFetch).forgotten == [ONE]
@@ -396,13 +397,13 @@ def test_the_lock_of_a_running_block_is_renewed_when_half_of_it_is_over() -> Non
     record.is_kept = True
     deadline = record.deadline
     while not (asked := story.take(SendShareAcknowledge)):
-        story.fire(QueueTimerKind.LOCKS)
+        story.fire(ShareTimerKind.LOCKS)
         assert story.now < deadline
     assert asked[0].has_renewals
     assert asked[0].acknowledged == {ZERO: [AcknowledgedOffsets(10, 10, RENEW)]}
     story.answer(asked[0])
     assert record.deadline == story.now + LOCK
-    assert record.stage is RecordStage.RUNNING
+    assert record.stage is InFlightState.RUNNING
 
 
 def test_where_locks_cannot_be_renewed_that_is_told_once() -> None:
@@ -413,7 +414,7 @@ def test_where_locks_cannot_be_renewed_that_is_told_once() -> None:
     record.is_kept = True
     story.take(WriteLog)
     for _ in range(8):
-        story.fire(QueueTimerKind.LOCKS)
+        story.fire(ShareTimerKind.LOCKS)
     (told,) = [one for one in story.take(WriteLog) if one.is_warning]
     assert "share.record.lock.duration.ms" in told.message
     with pytest.raises(UnsupportedByBrokerError, match=r"4\.2"):
@@ -448,11 +449,11 @@ def test_what_waits_is_renewed_for_quick_takers_and_given_back_when_nobody_comes
     story.begin()
     story.receive(10, 3)
     while not (asked := story.take(SendShareAcknowledge)):
-        story.fire(QueueTimerKind.LOCKS)
+        story.fire(ShareTimerKind.LOCKS)
     while asked[0].has_renewals:
         story.answer(asked[0])
         while not (asked := story.take(SendShareAcknowledge)):
-            story.fire(QueueTimerKind.LOCKS)
+            story.fire(ShareTimerKind.LOCKS)
     assert story.now - 1000 > LOCK
     assert asked[0].acknowledged == {ZERO: [AcknowledgedOffsets(10, 12, RELEASE)]}
     story.answer(asked[0])
@@ -466,10 +467,10 @@ def test_what_was_lost_while_it_waited_is_not_given_back() -> None:
     story.begin(0, 1)
     story.receive(10, 1)
     while not (asked := story.take(SendShareAcknowledge)):
-        story.fire(QueueTimerKind.LOCKS)
+        story.fire(ShareTimerKind.LOCKS)
     assert asked[0].has_renewals
     story.answer(asked[0], refuse(ErrorCode.invalid_record_state))
-    story.fire(QueueTimerKind.HEARTBEAT)
+    story.fire(ShareTimerKind.HEARTBEAT)
     (*_, beat) = story.take(SendShareHeartbeat)
     answer = HeartbeatAnswer(2, 5000, {TOPIC: frozenset({1})})
     story.happen(lambda machine: machine.membership.heartbeat_answered(beat.beat, answer))
@@ -550,7 +551,7 @@ def test_leaving_tells_all_releases_what_runs_ends_sessions_and_then_the_members
     story.answer(closing)
     assert story.take_one(SendShareLeave).is_told
     assert running.kind is RELEASE
-    assert accepted.stage is RecordStage.OVER
+    assert accepted.stage is InFlightState.OVER
 
 
 def test_what_came_while_the_member_was_leaving_is_not_given_back_after_its_session() -> None:
@@ -576,7 +577,7 @@ def test_leaving_with_a_job_whose_lock_is_gone_releases_the_others() -> None:
     story.machine.renew(record)
     story.maybe_wake()
     story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.invalid_record_state))
-    assert record.stage is RecordStage.LOST
+    assert record.stage is InFlightState.LOST
     story.happen(lambda machine: machine.leave())
     assert story.take_one(SendShareAcknowledge).session_epoch == -1
 
@@ -623,8 +624,8 @@ def test_every_word_reaches_the_broker_or_is_reported(data: st.DataObject) -> No
     story = QueueStory(max_poll_records=data.draw(st.sampled_from([1, 5, 100])))
     story.begin()
     next_offset = 0
-    running: list[AcquiredRecord] = []
-    accepted: dict[int, AcquiredRecord] = {}
+    running: list[InFlightRecord] = []
+    accepted: dict[int, InFlightRecord] = {}
     known: set[int] = set()
 
     def answer(asked: SendShareFetch | SendShareAcknowledge) -> None:
@@ -649,7 +650,7 @@ def test_every_word_reaches_the_broker_or_is_reported(data: st.DataObject) -> No
 
     def settle() -> None:
         story.maybe_wake()
-        story.fire(QueueTimerKind.BROKER)
+        story.fire(ShareTimerKind.BROKER)
         for asked in [*story.take(SendShareFetch), *story.take(SendShareAcknowledge)]:
             answer(asked)
 
@@ -669,7 +670,7 @@ def test_every_word_reaches_the_broker_or_is_reported(data: st.DataObject) -> No
                 if kind is ACCEPT:
                     accepted[record.record.offset] = record
             case "locks":
-                story.fire(QueueTimerKind.LOCKS)
+                story.fire(ShareTimerKind.LOCKS)
             case _:
                 pass
     story.happen(lambda machine: machine.leave())

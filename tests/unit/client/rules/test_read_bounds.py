@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from moldau.client.rules.read_bounds import (
+from moldau.client.rules.offsets import (
     Bound,
     Bounds,
     OffsetRange,
     bounds_by_partition,
     milliseconds_of,
-    place,
+    resolve_bound,
 )
 from moldau.errors import ConfigurationError
 
@@ -34,12 +34,12 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
     ],
 )
 def test_a_bound_is_an_offset_that_the_log_has(bound: Bound, offset: int) -> None:
-    assert place(bound, LOG) == offset
+    assert resolve_bound(bound, LOG) == offset
 
 
 @pytest.mark.parametrize(("found", "offset"), [(150, 150), (-1, 200), (20, 100), (300, 200)])
 def test_a_time_is_the_offset_that_the_broker_found_or_the_end(found: int, offset: int) -> None:
-    assert place(NOON, LOG, found) == offset
+    assert resolve_bound(NOON, LOG, found) == offset
 
 
 def test_a_range_can_be_empty() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.retries import MAX_UNKNOWN_TOPIC_ATTEMPTS, Backoff, may_retry
+from moldau.client.rules.broker_errors import MAX_UNKNOWN_TOPIC_ATTEMPTS, Backoff, may_retry
 from moldau.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,

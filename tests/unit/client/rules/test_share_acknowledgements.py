@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.share_acknowledgements import AcknowledgedOffsets, to_ranges
+from moldau.client.queue.rules.in_flight import AcknowledgedOffsets, to_ranges
 from moldau.model import AcknowledgeType
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE

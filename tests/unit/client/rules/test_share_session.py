@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.share_session import OPENING_EPOCH, ClientShareSession
+from moldau.client.queue.rules.share_fetch_session import OPENING_EPOCH, ShareSessionHandler
 from moldau.errors import InvariantViolation
 
 T = UUID(int=1)
@@ -16,7 +16,7 @@ A, B = (T, 0), (T, 1)
 
 
 def test_a_request_names_what_has_changed() -> None:
-    session = ClientShareSession()
+    session = ShareSessionHandler()
     assert session.ask(frozenset({A})) == (OPENING_EPOCH, [A], [])
     session.answered()
     assert session.ask(frozenset({A, B})) == (1, [B], [])
@@ -27,7 +27,7 @@ def test_a_request_names_what_has_changed() -> None:
 
 
 def test_a_lost_session_is_opened_anew_with_everything() -> None:
-    session = ClientShareSession()
+    session = ShareSessionHandler()
     session.ask(frozenset({A}))
     session.answered()
     session.ask(frozenset({A, B}))
@@ -37,14 +37,14 @@ def test_a_lost_session_is_opened_anew_with_everything() -> None:
 
 
 def test_requests_follow_each_other() -> None:
-    session = ClientShareSession()
+    session = ShareSessionHandler()
     session.ask(frozenset({A}))
     with pytest.raises(InvariantViolation):
         session.ask_nothing()
 
 
 def test_epochs_go_round_without_opening_a_session() -> None:
-    session = ClientShareSession()
+    session = ShareSessionHandler()
     session.epoch = (1 << 31) - 1
     session.ask_nothing()
     session.answered()
@@ -56,7 +56,7 @@ def test_a_broker_that_follows_the_changes_has_what_is_wanted(
     wishes: list[frozenset[int] | None],
 ) -> None:
     """None: the session is lost."""
-    session = ClientShareSession()
+    session = ShareSessionHandler()
     known: set[tuple[UUID, int]] = set()
     for wish in wishes:
         if wish is None:

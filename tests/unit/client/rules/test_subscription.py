@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from moldau.client.rules.subscription import subscribe_to
+from moldau.client.consumer.rules.subscription_state import subscribe_to
 from moldau.errors import ConfigurationError, InvalidTopicError
 
 

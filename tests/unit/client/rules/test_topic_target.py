@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from moldau.arrow.outgoing import to_encoder
-from moldau.client.rules.partition_queue import PartitionQueue
-from moldau.client.rules.topic_target import (
+from moldau.client.producer.rules.built_in_partitioner import (
+    PartitionedTopic,
     Partitioner,
     RoundRobinPartitioner,
     StickyPartitioner,
-    TopicTarget,
     partition_for_key,
 )
+from moldau.client.producer.rules.record_accumulator import PartitionQueue
 from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.codec import ColumnEncoding
@@ -24,8 +24,10 @@ from moldau.records.record import NewRecord, RecordRow
 
 def target_of(
     partitioner: Partitioner, count: int = 4, *, ignores_keys: bool = False
-) -> TopicTarget[None]:
-    target: TopicTarget[None] = TopicTarget("rivers", partitioner, ignores_keys=ignores_keys)
+) -> PartitionedTopic[None]:
+    target: PartitionedTopic[None] = PartitionedTopic(
+        "rivers", partitioner, ignores_keys=ignores_keys
+    )
     target.queues = [PartitionQueue(TopicPartition("rivers", index)) for index in range(count)]
     target.available = tuple(range(count))
     return target
@@ -111,7 +113,9 @@ def columns(*keys: bytes | None) -> ColumnEncoding:
     return to_encoder(batch, 0)
 
 
-def split_numbers(target: TopicTarget[None], *keys: bytes | None) -> dict[int | None, list[int]]:
+def split_numbers(
+    target: PartitionedTopic[None], *keys: bytes | None
+) -> dict[int | None, list[int]]:
     parts = target.split_columns(None, columns(*keys))
     return {
         where: list(range(len(keys)) if part is None else memoryview(part).cast("i"))
@@ -125,7 +129,7 @@ def split_numbers(target: TopicTarget[None], *keys: bytes | None) -> dict[int | 
 def test_columns_are_split_as_rows_are(count: int, ignores_keys: bool, in_turn: bool) -> None:
     keys = [None if number % 3 else b"%d" % number for number in range(40)]
 
-    def make() -> TopicTarget[None]:
+    def make() -> PartitionedTopic[None]:
         partitioner = RoundRobinPartitioner() if in_turn else sticky(0)
         return target_of(partitioner, count, ignores_keys=ignores_keys)
 

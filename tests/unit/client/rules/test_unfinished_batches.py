@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from moldau.client.rules.unfinished_batches import UnfinishedBatches
+from moldau.client.producer.rules.record_accumulator import IncompleteBatches
 
 
 def test_a_flush_waits_for_what_was_opened_before_it_and_for_nothing_else() -> None:
-    batches = UnfinishedBatches()
+    batches = IncompleteBatches()
     first, second = batches.open(), batches.open()
     flush = batches.begin_flush()
     later = batches.open()
@@ -21,7 +21,7 @@ def test_a_flush_waits_for_what_was_opened_before_it_and_for_nothing_else() -> N
 
 
 def test_the_halves_of_a_batch_count_in_its_place() -> None:
-    batches = UnfinishedBatches()
+    batches = IncompleteBatches()
     first = batches.open()
     batches.open()
     flush = batches.begin_flush()
@@ -35,7 +35,7 @@ def test_the_halves_of_a_batch_count_in_its_place() -> None:
 
 
 def test_a_flush_that_nobody_waits_for_does_not_end() -> None:
-    batches = UnfinishedBatches()
+    batches = IncompleteBatches()
     serial = batches.open()
     flush = batches.begin_flush()
     assert flush is not None

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.producer_batches import ProducerBatch
-from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
+from moldau.client.producer.rules.record_accumulator import ProducerBatch
+from moldau.client.producer.rules.sender import (
+    BatchCompletion,
+    NextStep,
+    RetryPolicy,
+    decide_completion,
+    leaves_doubt,
+)
 from moldau.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,
@@ -45,16 +51,16 @@ def batch_of(count: int = 2, attempts: int = 1) -> ProducerBatch[None]:
 
 def verdict_on(
     error: MoldauError | None, *, is_oldest: bool = True, policy: RetryPolicy = PATIENT
-) -> Verdict:
-    return judge(batch_of(), error, is_oldest=is_oldest, policy=policy)
+) -> BatchCompletion:
+    return decide_completion(batch_of(), error, is_oldest=is_oldest, policy=policy)
 
 
 def test_no_error_is_a_confirmation() -> None:
-    assert verdict_on(None) == Verdict(NextStep.CONFIRM)
+    assert verdict_on(None) == BatchCompletion(NextStep.CONFIRM)
 
 
 def test_what_the_broker_has_already_is_confirmed() -> None:
-    assert verdict_on(DuplicateSequenceError()) == Verdict(NextStep.CONFIRM)
+    assert verdict_on(DuplicateSequenceError()) == BatchCompletion(NextStep.CONFIRM)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,7 @@ def test_what_the_broker_has_already_is_confirmed() -> None:
     ],
 )
 def test_a_stale_view_of_the_cluster_is_renewed_before_the_next_attempt(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(NextStep.RETRY, refresh_metadata=True)
+    assert verdict_on(error) == BatchCompletion(NextStep.RETRY, refresh_metadata=True)
 
 
 @pytest.mark.parametrize(
@@ -83,20 +89,22 @@ def test_a_stale_view_of_the_cluster_is_renewed_before_the_next_attempt(error: M
     ],
 )
 def test_a_weakness_of_the_cluster_is_waited_for(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(NextStep.RETRY)
+    assert verdict_on(error) == BatchCompletion(NextStep.RETRY)
 
 
 @pytest.mark.parametrize(
     "error", [InvalidRecordError(), InvalidTopicError(), KafkaError(), UnsupportedByBrokerError()]
 )
 def test_what_does_not_pass_is_refused(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(NextStep.REFUSE)
+    assert verdict_on(error) == BatchCompletion(NextStep.REFUSE)
 
 
 def test_retries_come_to_an_end() -> None:
     policy = RetryPolicy(retries=2, is_idempotent=False)
     steps = [
-        judge(batch_of(attempts=attempts), NotLeaderError(), is_oldest=True, policy=policy).step
+        decide_completion(
+            batch_of(attempts=attempts), NotLeaderError(), is_oldest=True, policy=policy
+        ).step
         for attempts in (1, 2, 3)
     ]
     assert steps == [NextStep.RETRY, NextStep.RETRY, NextStep.REFUSE]
@@ -108,27 +116,29 @@ def test_retries_come_to_an_end() -> None:
 def test_a_batch_out_of_order_comes_again_with_new_numbers_only_if_none_is_before_it(
     error: MoldauError,
 ) -> None:
-    assert verdict_on(error, is_oldest=False) == Verdict(NextStep.RETRY)
-    assert verdict_on(error, is_oldest=True) == Verdict(NextStep.RETRY, restart_numbers=True)
+    assert verdict_on(error, is_oldest=False) == BatchCompletion(NextStep.RETRY)
+    assert verdict_on(error, is_oldest=True) == BatchCompletion(
+        NextStep.RETRY, restart_numbers=True
+    )
 
 
 def test_without_idempotence_nothing_is_out_of_order() -> None:
     policy = RetryPolicy(retries=10, is_idempotent=False)
-    assert verdict_on(OutOfOrderSequenceError(), policy=policy) == Verdict(NextStep.REFUSE)
+    assert verdict_on(OutOfOrderSequenceError(), policy=policy) == BatchCompletion(NextStep.REFUSE)
 
 
 @pytest.mark.parametrize("error", [BatchTooLargeError(), RecordListTooLargeError()])
 def test_a_batch_that_is_too_large_is_divided_down_to_one_record(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(NextStep.DIVIDE)
-    single = judge(batch_of(1), error, is_oldest=True, policy=PATIENT)
-    assert single == Verdict(NextStep.REFUSE)
+    assert verdict_on(error) == BatchCompletion(NextStep.DIVIDE)
+    single = decide_completion(batch_of(1), error, is_oldest=True, policy=PATIENT)
+    assert single == BatchCompletion(NextStep.REFUSE)
 
 
 def test_a_batch_that_may_be_in_the_log_is_not_divided() -> None:
     batch = batch_of(2, attempts=2)
     batch.is_in_doubt = True
-    verdict = judge(batch, BatchTooLargeError(), is_oldest=True, policy=PATIENT)
-    assert verdict == Verdict(NextStep.REFUSE)
+    verdict = decide_completion(batch, BatchTooLargeError(), is_oldest=True, policy=PATIENT)
+    assert verdict == BatchCompletion(NextStep.REFUSE)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.versions import choose_version
+from moldau.client.connections import choose_version
 from moldau.errors import UnsupportedByBrokerError
 from moldau.wire.apis import Api, VersionRange
 

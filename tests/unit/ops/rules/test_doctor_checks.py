@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.client.admin_values import GroupState, LogDirDescription
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
-from moldau.client.transaction_values import (
+from moldau.client.admin.values import (
     ActiveProducer,
+    GroupState,
     HangingTransaction,
+    LogDirDescription,
     TransactionDescription,
 )
+from moldau.client.rules.cluster_metadata import Address, Broker, PartitionMetadata, TopicMetadata
 from moldau.errors import StorageError
 from moldau.model import TopicPartition
 from moldau.ops.cluster_survey import find_all, find_what_is_wrong

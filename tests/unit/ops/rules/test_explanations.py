@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.client.admin_values import (
+from moldau.client.admin.values import (
+    ActiveProducer,
     ConfigEntry,
     ConfigSource,
     ConfigSynonym,
     GroupDescription,
     GroupMember,
     GroupState,
+    TransactionDescription,
 )
-from moldau.client.rules.addresses import Address
-from moldau.client.rules.cluster_metadata import Broker
-from moldau.client.transaction_values import ActiveProducer, TransactionDescription
+from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.model import TopicPartition
 from moldau.ops.rules.checks import GroupSnapshot
 from moldau.ops.rules.explanations import (

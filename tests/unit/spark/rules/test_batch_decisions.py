@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.producer_transaction import PreparedTransaction
+from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.errors import TransactionAbortedError
 from moldau.spark.rules.batch_decisions import (
     STATE_PARTITIONS,

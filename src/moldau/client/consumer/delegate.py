@@ -1,0 +1,684 @@
+"""What both faces of the consumer have inside: the machine, and the shells that work for it.
+
+`AsyncConsumer` runs it on its user's loop, `Consumer` on a loop in a thread of its own. Whatever
+happens, happens to the machine (`rules.machine`) in a turn; what it wants done then goes to
+`fetcher`, to `coordinator`, to a timer, or to the program. Everything here belongs to one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from random import Random
+from typing import Final, TypeAlias, assert_never
+
+from moldau.client.cluster import ClusterClient, client_settings
+from moldau.client.connections import ConnectionPool
+from moldau.client.consumer.coordinator import (
+    ConsumerCoordinator,
+    ConsumerHeartbeats,
+    make_member_id,
+)
+from moldau.client.consumer.fetcher import Fetcher
+from moldau.client.consumer.rules.assignors import Assignor
+from moldau.client.consumer.rules.classic_membership import ClassicMembershipSettings
+from moldau.client.consumer.rules.fetch_buffer import Decoding, Position
+from moldau.client.consumer.rules.fetch_plan import FetchSettings
+from moldau.client.consumer.rules.instructions import (
+    ArmTimer,
+    ConsumerInstruction,
+    ConsumerTimer,
+    Fetch,
+    FinishCommit,
+    LearnTopics,
+    LookUpCommitted,
+    LookUpOffsets,
+    OffsetsToCommit,
+    PartitionSet,
+    Refresh,
+    SendCommit,
+    SendConsumerHeartbeat,
+    SendConsumerLeave,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Validate,
+    WriteLog,
+)
+from moldau.client.consumer.rules.machine import ConsumerMachine, Turns
+from moldau.client.consumer.rules.offset_manager import CommitMode
+from moldau.client.consumer.rules.rebalance_listener import ListenerCall, RebalanceEvent
+from moldau.client.consumer.rules.subscription_state import (
+    ConsumerStream,
+    ConsumerStreams,
+    SubscriptionState,
+    TopicSelection,
+)
+from moldau.client.rules.arguments import require_partitions
+from moldau.client.rules.cluster_metadata import parse_bootstrap
+from moldau.client.rules.offsets import ConsumerGroupMetadata, GroupOffset
+from moldau.clock import Clock, SystemClock, finish_within
+from moldau.clock import Timer as ArmedTimer
+from moldau.config.client_options import ConsumerOptions
+from moldau.errors import (
+    ClientError,
+    ClosedClientError,
+    ConfigurationError,
+    OperationTimeoutError,
+)
+from moldau.model import TopicPartition
+from moldau.net.port import Network
+from moldau.net.sockets import SocketNetwork
+from moldau.tasks import TaskSupervisor
+
+_log = logging.getLogger("moldau.consumer")
+
+
+class ConsumerDelegate:
+    """One consumer without its face."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        options: ConsumerOptions,
+        *,
+        group_id: str | None,
+        commit_mode: CommitMode,
+        assignors: Sequence[Assignor],
+        listeners: Mapping[RebalanceEvent, RebalanceListener],
+        decoding: Decoding,
+        network: Network | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.options = options
+        self.clock: Clock = clock or SystemClock()
+        self.attention = True  # the machine's, for faces in other threads
+        self._listener_failures: list[Exception] = []  # since it closes
+        self._armed: set[_Armed] = set()
+        self._news = Announcements(self.clock)
+        self._tasks = TaskSupervisor(self._on_task_failure)
+        network = network or SocketNetwork(self.clock)
+        settings = client_settings(options, timeout_ms=options.default_api_timeout_ms)
+        self.client = ClusterClient(
+            bootstrap, settings, network=network, clock=self.clock, random=random
+        )
+        self._fetch_pool = ConnectionPool(
+            parse_bootstrap(bootstrap), network, self.clock, settings.connection
+        )
+        self._machine = ConsumerMachine(
+            options,
+            group_id=group_id,
+            commit_mode=commit_mode,
+            assignors=assignors,
+            member_id=self._make_member_id(),
+            listened_to=listeners.keys(),
+            decoding=decoding,
+            backoff=settings.backoff,
+            chance=self.client.random.random,
+            now=self.clock.monotonic(),
+        )
+        self.commits_before = self._machine.commits_before
+        self._turns = _Turns(self, self._machine)
+        self._commits = AwaitedCommits(
+            self._turns, self.clock, options.default_api_timeout_ms / 1000
+        )
+        self._calls = ListenerInvoker(
+            self._machine, self._turns, listeners, self._on_listener_failure
+        )
+        self._start_shells(network, group_id)
+
+    def _make_member_id(self) -> str:
+        """In the classic protocol the coordinator does."""
+        is_classic = self.options.group_protocol == "classic"
+        return "" if is_classic else make_member_id(self.client.random)
+
+    @property
+    def has_group(self) -> bool:
+        return self._coordinator is not None
+
+    def _start_shells(self, network: Network, group_id: str | None) -> None:
+        options = self.options
+        fetch_settings = FetchSettings.of(options)
+        self._fetching = Fetcher(
+            self.client,
+            self._fetch_pool,
+            fetch_settings,
+            self._tasks,
+            self._turns,
+            may_create=options.allow_auto_create_topics,
+            timeout_seconds=options.default_api_timeout_ms / 1000,
+        )
+        self._coordinator: ConsumerCoordinator | None = None
+        self._heartbeats: ConsumerHeartbeats | None = None
+        if group_id is not None:
+            self._heartbeats = ConsumerHeartbeats(
+                self.client, network, group_id, self._tasks, self._turns
+            )
+            self._coordinator = ConsumerCoordinator(
+                self.client,
+                network,
+                group_id,
+                ClassicMembershipSettings.of(options),
+                self._tasks,
+                self._turns,
+                read_committed=fetch_settings.read_committed,
+                timeout_seconds=options.default_api_timeout_ms / 1000,
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        return self._machine.is_closed
+
+    @property
+    def table(self) -> SubscriptionState:
+        return self._machine.table
+
+    @property
+    def readers(self) -> ConsumerStreams:
+        return self._machine.readers
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return self._machine.topics.names
+
+    # Instructions
+
+    def end_turn(self) -> None:
+        """Do what the machine wants done."""
+        instructions, has_news = self._machine.end_turn()
+        self.attention = self._machine.attention
+        for instruction in instructions:
+            self._perform(instruction)
+        if has_news:
+            self._news.announce()
+
+    def _perform(self, instruction: ConsumerInstruction) -> None:
+        match instruction:
+            case Fetch():
+                self._fetching.fetch(instruction)
+            case Refresh():
+                self._fetching.refresh(instruction)
+            case LookUpOffsets():
+                self._fetching.look_up(instruction)
+            case Validate():
+                self._fetching.validate(instruction)
+            case LearnTopics():
+                self._fetching.learn_topics(instruction)
+            case ArmTimer(timer, seconds):
+                self._armed.add(_Armed(self, timer, seconds))
+            case WriteLog(is_warning, message):
+                _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
+            case FinishCommit(commit_id, failure):
+                self._commits.finish(commit_id, failure)
+            case SendConsumerHeartbeat() | SendConsumerLeave():
+                self._require_heartbeats().perform(instruction)
+            case _:
+                self._ask_coordinator(self._require_coordinator(), instruction)
+
+    def _ask_coordinator(
+        self,
+        coordinator: ConsumerCoordinator,
+        instruction: LookUpCommitted | SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit,
+    ) -> None:
+        match instruction:
+            case LookUpCommitted():
+                coordinator.look_up(instruction)
+            case SendJoin():
+                coordinator.join(instruction)
+            case SendSync():
+                coordinator.sync(instruction)
+            case SendHeartbeat():
+                coordinator.heartbeat(instruction)
+            case SendLeave():
+                coordinator.leave(instruction)
+            case SendCommit():
+                coordinator.commit(instruction)
+            case _ as never:
+                assert_never(never)
+
+    def _require_coordinator(self) -> ConsumerCoordinator:
+        if self._coordinator is None:
+            raise ConfigurationError("a consumer without a group has no committed offsets")
+        return self._coordinator
+
+    def _require_heartbeats(self) -> ConsumerHeartbeats:
+        if self._heartbeats is None:
+            raise ConfigurationError("a consumer without a group sends no heartbeats")
+        return self._heartbeats
+
+    def fire(self, armed: _Armed) -> None:
+        """A timer of the machine's is over."""
+        self._armed.discard(armed)
+        with self._turns as machine:
+            machine.timer_fired(armed.timer)
+
+    # What the program wants to read
+
+    def subscribe(self, selection: TopicSelection) -> None:
+        with self._turns as machine:
+            machine.subscribe(selection)
+
+    async def unsubscribe(self, run_call: RunInvocation) -> None:
+        """Give everything up and leave the group."""
+        self.require_outside()
+        with self._turns as machine:
+            machine.unsubscribe()
+        await self._leave("the consumer has unsubscribed", run_call)
+        with self._turns as machine:
+            machine.release_all()
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        with self._turns as machine:
+            machine.assign(partitions)
+
+    def split_readers(self, count: int) -> Sequence[ConsumerStream]:
+        with self._turns as machine:
+            return machine.split_readers(count)
+
+    def retire(self, reader: ConsumerStream, *, has_failed: bool) -> None:
+        with self._turns as machine:
+            machine.retire(reader, has_failed=has_failed)
+
+    # The program comes in
+
+    async def come_in(
+        self, reader: ConsumerStream, run_call: RunInvocation, timeout_seconds: float
+    ) -> None:
+        """The program has dealt with all that this reader gave it, and wants more.
+
+        Over when there is something to take, or time is up. Raises what the program has to know.
+        """
+        deadline = self.clock.monotonic() + timeout_seconds
+        self._require_open(reader)
+        try:
+            seen = self._news.count
+            with self._turns as machine:
+                machine.rest(reader)
+                is_served = machine.attend(reader)
+            while True:
+                if not is_served:
+                    await self._calls.make(run_call)
+                    self._require_open(reader)
+                    with self._turns as machine:
+                        machine.serve(reader)
+                left = deadline - self.clock.monotonic()
+                if reader.delivery.has_more or left <= 0:
+                    return
+                await self._news.wait_for_more(seen, left)
+                seen = self._news.count
+                self._require_open(reader)
+                with self._turns as machine:
+                    is_served = machine.attend(reader)
+        finally:
+            with self._turns as machine:
+                machine.go_on(reader)
+
+    # Positions
+
+    async def wait_for_position(
+        self, partition: TopicPartition, timeout_seconds: float
+    ) -> Position:
+        """The position, looked up first if it has to be."""
+        deadline = self.clock.monotonic() + timeout_seconds
+        with self._turns as machine:
+            machine.begin()
+        while (found := self.readers.position(partition)) is None:
+            left = deadline - self.clock.monotonic()
+            if left <= 0:
+                raise OperationTimeoutError(
+                    f"where to begin in {partition} was not found out within "
+                    f"{timeout_seconds:g} seconds"
+                )
+            self._require_open()
+            seen = self._news.count
+            with self._turns as machine:
+                machine.raise_failures()
+                machine.want_positions()
+            await self._news.wait_for_more(seen, left)
+        return found
+
+    def seek(self, partition: TopicPartition, position: Position) -> None:
+        with self._turns as machine:
+            machine.seek(partition, position)
+
+    def reset(self, partition: TopicPartition, timestamp: int) -> None:
+        """Move to the offset of a time, or EARLIEST or LATEST, when it is looked up."""
+        with self._turns as machine:
+            machine.reset(partition, timestamp)
+
+    def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
+        with self._turns as machine:
+            machine.pause(partitions, is_paused=is_paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        return self._machine.lag(partition)
+
+    async def find_offsets(
+        self, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> Mapping[TopicPartition, int]:
+        """By timestamp, or EARLIEST or LATEST."""
+        wanted = dict.fromkeys(require_partitions(partitions), timestamp)
+        found = await self._fetching.find_offsets(wanted)
+        return {partition: position.offset for partition, position in found.items()}
+
+    # Commits
+
+    async def commit(self, offsets: OffsetsToCommit | None, timeout_seconds: float | None) -> None:
+        wanted = self.given_offsets() if offsets is None else offsets
+        epochs = self.table.find_epochs(wanted)
+        await self._commits.commit(wanted, timeout_seconds)
+        # What the program commits it has dealt with: nothing may commit less later, unless the
+        # position was moved meanwhile.
+        self.table.advance_at_least(
+            {
+                partition: Position(wanted[partition].offset, wanted[partition].leader_epoch)
+                for partition, epoch in self.table.find_epochs(wanted).items()
+                if epochs.get(partition) == epoch
+            }
+        )
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """As whom this consumer commits; raises CommitFailedError."""
+        generation_id, member_id, instance_id = self._machine.require_identity()
+        return ConsumerGroupMetadata(
+            group_id=self._machine.require_membership().group_id,
+            generation_id=generation_id,
+            member_id=member_id,
+            instance_id=instance_id,
+        )
+
+    def given_offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """Behind all that the program was given."""
+        return {
+            partition: GroupOffset(offset=position.offset, leader_epoch=position.leader_epoch)
+            for partition, position in self.readers.given_positions().items()
+        }
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_seconds: float
+    ) -> Mapping[TopicPartition, GroupOffset | None]:
+        return await self._require_coordinator().committed(partitions, timeout_seconds)
+
+    async def commit_before_giving(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """At most once: what is about to be given counts as dealt with."""
+        moved = self._machine.require_commits().find_moved(positions)
+        if moved:
+            await self._commits.commit(moved)
+
+    async def commit_given(self) -> None:
+        """As `commit_before_giving`, of all that was taken."""
+        await self.commit_before_giving(self.readers.given_positions())
+
+    # Ends
+
+    async def close(
+        self, timeout_seconds: float, *, has_failed: bool, run_call: RunInvocation
+    ) -> None:
+        """Commit what was dealt with, give the partitions up, leave, and end everything."""
+        if self.is_closed:
+            return
+        self.require_outside()
+        with self._turns as machine:
+            machine.close(has_failed=has_failed)
+        try:
+            leaving = self._leave("the consumer was closed", run_call)
+            try:
+                await finish_within(leaving, self.clock, timeout_seconds)
+            except TimeoutError:
+                _log.warning("leaving the group took longer than %g seconds", timeout_seconds)
+        finally:
+            await self._end()
+        if self._listener_failures and not has_failed:  # else that is what the program hears of
+            raise self._listener_failures[0]
+
+    async def _leave(self, reason: str, run_call: RunInvocation) -> None:
+        """The program's functions are called while it waits here."""
+        longest_call_seconds = self.options.max_poll_interval_ms / 1000
+        with self._turns as machine:
+            machine.leave(reason)
+        while not machine.has_left:
+            seen = self._news.count
+            await self._calls.make(run_call)
+            if not machine.has_left:
+                await self._news.wait_for_more(seen, longest_call_seconds)
+
+    async def _end(self) -> None:
+        for armed in self._armed:
+            armed.cancel()
+        await self._tasks.close()
+        self._commits.give_up(ClosedClientError("the consumer is closed"))
+        if self._coordinator is not None:
+            await self._coordinator.close()
+        if self._heartbeats is not None:
+            await self._heartbeats.close()
+        await self._fetch_pool.close()
+        await self.client.close()
+
+    def require_outside(self) -> None:
+        """Raises ConfigurationError when the program asks out of a function for rebalances."""
+        self._calls.require_outside()
+
+    def _require_open(self, reader: ConsumerStream | None = None) -> None:
+        if self.is_closed:
+            raise ClosedClientError("the consumer is closed")
+        if reader is not None and reader.is_retired:
+            raise ClosedClientError("the stream is closed")
+
+    def _on_listener_failure(self, error: Exception) -> None:
+        if self.is_closed:
+            _log.warning("a function for rebalances has failed: %r", error)
+            self._listener_failures.append(error)
+        else:
+            self._raise_later(error)
+
+    def _on_task_failure(self, name: str, error: BaseException) -> None:
+        _log.error("the task %r of the consumer has failed", name, exc_info=error)
+        self._raise_later(error if isinstance(error, Exception) else ClientError(str(error)))
+
+    def _raise_later(self, error: Exception) -> None:
+        with self._turns as machine:
+            machine.raise_later(error)
+
+
+class _Turns:
+    """`with turns as machine:` an event happens; afterwards the shells do what the machine wants.
+
+    Nothing may be awaited inside.
+    """
+
+    __slots__ = ("_core", "_machine")
+
+    def __init__(self, core: ConsumerDelegate, machine: ConsumerMachine) -> None:
+        self._core = core
+        self._machine = machine
+
+    def __enter__(self) -> ConsumerMachine:
+        clock = self._core.clock
+        cluster = self._core.client.metadata.current
+        self._machine.begin_turn(clock.monotonic(), clock.now_ms(), cluster)
+        return self._machine
+
+    def __exit__(self, *_: object) -> None:
+        self._core.end_turn()
+
+
+class _Armed:
+    """A timer of the machine's that runs."""
+
+    __slots__ = ("_running", "timer")
+
+    def __init__(self, core: ConsumerDelegate, timer: ConsumerTimer, seconds: float) -> None:
+        self.timer = timer
+        self._running: ArmedTimer = core.clock.call_later(seconds, lambda: core.fire(self))
+
+    def cancel(self) -> None:
+        self._running.cancel()
+
+
+# Calls of the program's functions, made where the program is. The machine wants the program to hear
+# of something; the program may be in another thread, and busy. So calls wait until it comes in.
+
+
+INSIDE_A_CALL: Final = (
+    "a function for rebalances can neither ask for records nor close the consumer"
+)
+
+RebalanceListener: TypeAlias = Callable[[PartitionSet], object]
+"""A function of the program's; what it gives back is awaited by an AsyncConsumer if it can be."""
+
+
+class ListenerInvocation:
+    """One call; `finish` is called on the loop when it was made."""
+
+    def __init__(self, call: ListenerCall, listener: RebalanceListener) -> None:
+        self.call = call
+        self.listener = listener
+        self.partitions = call.partitions
+        self.maker: asyncio.Task[object] | None = None  # has it made, once it is begun
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(self, error: Exception | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
+
+RunInvocation: TypeAlias = Callable[[ListenerInvocation], Awaitable[None]]
+"""Makes a call where the program is, or has it made there."""
+
+
+class ListenerInvoker:
+    """Makes the calls of one consumer."""
+
+    def __init__(
+        self,
+        machine: ConsumerMachine,
+        turns: Turns,
+        listeners: Mapping[RebalanceEvent, RebalanceListener],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._machine = machine
+        self._turns = turns
+        self._listeners = listeners
+        self._on_failure = on_failure
+        self._current: ListenerInvocation | None = None
+
+    async def make(self, run_call: RunInvocation) -> None:
+        """The program is here: have all calls made. Nothing else is done for it meanwhile."""
+        while (call := self._machine.next_call()) is not None:
+            current = self._current
+            if current is None or current.call is not call:
+                current = self._current = ListenerInvocation(call, self._listeners[call.event])
+                current.done.add_done_callback(self._on_done)
+            try:
+                if not call.is_begun:
+                    self._machine.begin_call(call)
+                    current.maker = asyncio.current_task()
+                    await run_call(current)
+                await asyncio.wait((current.done,))
+            except asyncio.CancelledError:
+                self._machine.begin_call(call, is_begun=False)  # for whoever comes in next
+                raise
+
+    def require_outside(self) -> None:
+        """Raises when it is one of the program's functions that asks: it would wait for itself."""
+        current = self._current
+        if current is not None and current.maker is asyncio.current_task():
+            raise ConfigurationError(INSIDE_A_CALL)
+
+    def _on_done(self, done: asyncio.Future[None]) -> None:
+        current, self._current = self._current, None
+        if current is None or done.cancelled():
+            return
+        error = done.exception()
+        if isinstance(error, Exception):
+            self._on_failure(error)
+        with self._turns as machine:
+            machine.called(current.call)
+
+
+# Commits that the program waits for, until the machine says how they went
+
+
+class AwaitedCommits:
+    """Of one consumer."""
+
+    def __init__(self, turns: Turns, clock: Clock, usual_seconds: float) -> None:
+        self._turns = turns
+        self._clock = clock
+        self._usual_seconds = usual_seconds
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+
+    async def commit(self, offsets: OffsetsToCommit, timeout_seconds: float | None = None) -> None:
+        """Raises how it failed."""
+        if timeout_seconds is None:
+            timeout_seconds = self._usual_seconds
+        commit_id = next(self._ids)
+        done = self._waiting[commit_id] = asyncio.get_running_loop().create_future()
+        # A single request may take longer than the program waits.
+        too_late = OperationTimeoutError(f"could not commit within {timeout_seconds:g} seconds")
+        timer = self._clock.call_later(timeout_seconds, lambda: self.finish(commit_id, too_late))
+        try:
+            with self._turns as machine:
+                machine.require_commits().commit(commit_id, offsets, timeout_seconds)
+            await done
+        finally:
+            timer.cancel()
+            del self._waiting[commit_id]
+
+    def finish(self, commit_id: int, failure: Exception | None) -> None:
+        """The first outcome counts."""
+        done = self._waiting.get(commit_id)
+        if done is None or done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+    def give_up(self, failure: Exception) -> None:
+        """Nothing of it will be heard any more."""
+        for commit_id in self._waiting:
+            self.finish(commit_id, failure)
+
+
+class Announcements:
+    """Counts events. Whoever has seen some of them can wait for more."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.count = 0
+        self._clock = clock
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order of their coming
+
+    def announce(self) -> None:
+        self.count += 1
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_for_more(self, than: int, timeout_seconds: float) -> bool:
+        """Until there are more than so many, or time is up; whether there are more."""
+        if self.count > than or timeout_seconds <= 0:
+            return self.count > than
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(timeout_seconds, lambda: _wake_waiter(waiter))
+        self._waiting[waiter] = None
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            del self._waiting[waiter]
+        return self.count > than
+
+
+def _wake_waiter(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,251 @@
+"""How partitions come into the program's hands, and out of them again. A rule.
+
+Partitions leave in a hand-over, one at a time. The program may be at work on what it was given, so
+that it takes steps:
+
+    step          waits until                                             then
+    RESTING       all readers rest: the program has dealt with all        COMMITTING; TELLING if
+                  that it was given                                       others have them already
+    COMMITTING    offsets are committed, or that has failed               TELLING
+    TELLING       `on_revoked` (or `on_lost`) was called                  they are gone
+
+They come the other way: they are adopted but held, `on_assigned` is called, then they are fetched.
+What the program was never told of leaves without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import Enum
+from typing import Final
+
+from moldau.client.consumer.rules.fetch_plan import FetchPlan
+from moldau.client.consumer.rules.instructions import ConsumerTurn, PartitionSet
+from moldau.client.consumer.rules.offset_manager import OffsetCommits
+from moldau.client.consumer.rules.subscription_state import (
+    ConsumerStream,
+    ConsumerStreams,
+    SubscriptionState,
+)
+from moldau.errors import InvariantViolation
+from moldau.model import TopicPartition
+
+
+class RebalanceEvent(Enum):
+    """What the program can have a function for."""
+
+    ASSIGNED = "on_assigned"
+    REVOKED = "on_revoked"
+    LOST = "on_lost"
+
+
+class ListenerCall:
+    """A call of a function of the program's, which is made when the program is in."""
+
+    __slots__ = ("event", "is_begun", "partitions")
+
+    def __init__(self, event: RebalanceEvent, partitions: PartitionSet) -> None:
+        self.event = event
+        self.partitions = partitions
+        self.is_begun = False
+
+    def __repr__(self) -> str:
+        return f"Call({self.event.value}, {sorted(self.partitions)})"
+
+
+class RevocationStep(Enum):
+    RESTING = "resting"
+    COMMITTING = "committing"
+    TELLING = "telling"
+
+
+REVOCATION_MOVES: Final[dict[RevocationStep, frozenset[RevocationStep]]] = {
+    RevocationStep.RESTING: frozenset({RevocationStep.COMMITTING, RevocationStep.TELLING}),
+    RevocationStep.COMMITTING: frozenset({RevocationStep.TELLING}),
+    RevocationStep.TELLING: frozenset(),
+}
+
+
+class Revocation:
+    """Partitions on their way out."""
+
+    __slots__ = ("call", "is_lost", "partitions", "step")
+
+    def __init__(self, partitions: PartitionSet, *, is_lost: bool) -> None:
+        self.partitions = partitions
+        self.is_lost = is_lost  # others have them already: nothing is committed
+        self.step = RevocationStep.RESTING
+        self.call: ListenerCall | None = None
+
+    def move(self, step: RevocationStep) -> None:
+        if step not in REVOCATION_MOVES[self.step]:
+            raise InvariantViolation(f"a hand-over cannot move from {self.step} to {step}")
+        self.step = step
+
+
+class OwnedPartitions:
+    """The partitions of one consumer, with what comes and what goes."""
+
+    def __init__(
+        self,
+        turn: ConsumerTurn,
+        table: SubscriptionState,
+        readers: ConsumerStreams,
+        plan: FetchPlan,
+        commits: OffsetCommits | None,
+        listened_to: Collection[RebalanceEvent],
+    ) -> None:
+        self.calls: list[ListenerCall] = []  # in order; the program makes them when it is in
+        self.is_leaving = False  # nothing comes any more
+        self.hand_over: Revocation | None = None
+        self._turn = turn
+        self._table = table
+        self._readers = readers
+        self._plan = plan
+        self._commits = commits  # there are none without a group
+        self._listened_to = frozenset(listened_to)
+        self._coming: ListenerCall | None = None
+        self._aside: PartitionSet = frozenset()  # nobody wants these at the moment
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether something is on its way, in or out."""
+        return self.hand_over is not None or self._coming is not None
+
+    def adopt(self, partitions: Collection[TopicPartition], *, held: bool = False) -> None:
+        """These are the program's now; while they are held nothing of them is fetched."""
+        self._table.add(partitions, held=held)
+        self._readers.route(partitions)
+        self._plan.is_due = self._plan.wants_positions = True
+
+    def release(self, partitions: PartitionSet) -> None:
+        """These are not the program's any more."""
+        self._table.remove(partitions)
+        self._readers.remove(partitions)
+        self._plan.forget(partitions)
+        self._aside -= partitions
+        if self._commits is not None:
+            self._commits.forget(partitions)
+
+    def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nobody wants these any more; they leave with the next rebalance."""
+        unwanted = frozenset(partitions)
+        self._aside |= unwanted
+        self._table.hold(unwanted, is_held=True)
+        self._plan.forget(unwanted)
+        self._readers.stop(unwanted)
+
+    def take_up(self, partitions: PartitionSet) -> None:
+        """Go on with what was set aside of these, and has not begun to leave."""
+        going = frozenset() if self.hand_over is None else self.hand_over.partitions
+        wanted = (self._aside & partitions) - going
+        self._aside -= wanted
+        if self._coming is not None:
+            wanted -= self._coming.partitions  # those are held until the program was told
+        self._table.hold(wanted, is_held=False)
+        for partition in wanted:
+            position = self._readers.position(partition)
+            if position is not None:
+                self._table.fetch_again(partition, position)
+        self._plan.is_due = self._plan.wants_positions = True
+
+    # Coming
+
+    def take_over(self, partitions: PartitionSet) -> None:
+        """The group has assigned these; `is_changing` until the program was told of them."""
+        coming = partitions - self._table.partitions
+        if self.is_leaving or not coming:
+            return
+        self.adopt(coming, held=True)
+        self._coming = self._call(RebalanceEvent.ASSIGNED, coming)
+        if self._coming is None:
+            self._finish_coming(coming)
+
+    def call_off(self) -> None:
+        """What comes is gone again, or about to. If the program has not heard of it, it is not
+        told that it has it, and so not that it has it no more either."""
+        coming = self._coming
+        if coming is not None and not coming.is_begun:
+            self.calls.remove(coming)
+            self._coming = None
+            self.release(coming.partitions)
+
+    def _finish_coming(self, partitions: PartitionSet) -> None:
+        self._table.hold(partitions, is_held=False)
+        self._plan.is_due = self._plan.wants_positions = True
+        self._turn.has_news = True
+
+    # Going
+
+    def give_up(self, partitions: PartitionSet, *, is_lost: bool = False) -> None:
+        """Begin a hand-over; there must be none under way."""
+        if self.hand_over is not None:
+            raise InvariantViolation(f"a hand-over of {self.hand_over.partitions} is under way")
+        self.hand_over = Revocation(partitions, is_lost=is_lost)
+        self._table.hold(partitions, is_held=True)
+        self._plan.forget(partitions)
+        for reader in self._readers:
+            if reader.is_resting:
+                reader.delivery.drop(partitions)
+        self._turn.has_news = True
+
+    def lose(self) -> None:
+        """All partitions belong to others already."""
+        self.call_off()
+        if self.hand_over is not None:
+            self.hand_over.is_lost = True
+        elif len(self._table):
+            self.give_up(self._table.partitions, is_lost=True)
+
+    def on_rest(self, reader: ConsumerStream) -> None:
+        """Of what leaves the reader gives nothing more, be there others that still work."""
+        if self.hand_over is not None:
+            reader.delivery.drop(self.hand_over.partitions)
+
+    def on_called(self, call: ListenerCall) -> None:
+        """The program's function was called."""
+        if call in self.calls:
+            self.calls.remove(call)
+        if call is self._coming:
+            self._coming = None
+            self._finish_coming(call.partitions)
+
+    def advance(self) -> bool:
+        """Take the next step if nothing stands in the way; whether a hand-over has ended."""
+        going = self.hand_over
+        if going is None:
+            return False
+        if going.step is RevocationStep.RESTING and self._readers.all_rest:
+            if self._commits is None or not self._commits.is_automatic or going.is_lost:
+                self._call_listener(going)
+            else:
+                going.move(RevocationStep.COMMITTING)
+                processed = self._table.processed_positions
+                self._commits.commit_positions(
+                    {p: at for p, at in processed.items() if p in going.partitions}
+                )
+        if going.step is RevocationStep.COMMITTING and self._commits is not None:
+            if self._commits.has_automatic:
+                return False
+            self._call_listener(going)
+        if going.step is not RevocationStep.TELLING or going.call in self.calls:
+            return False
+        self.release(going.partitions)
+        self.hand_over = None
+        self._turn.has_news = True
+        return True
+
+    def _call_listener(self, going: Revocation) -> None:
+        going.move(RevocationStep.TELLING)
+        is_lost = going.is_lost and RebalanceEvent.LOST in self._listened_to
+        going.call = self._call(
+            RebalanceEvent.LOST if is_lost else RebalanceEvent.REVOKED, going.partitions
+        )
+
+    def _call(self, event: RebalanceEvent, partitions: PartitionSet) -> ListenerCall | None:
+        if event not in self._listened_to:
+            return None
+        call = ListenerCall(event, partitions)
+        self.calls.append(call)
+        self._turn.has_news = True
+        return call

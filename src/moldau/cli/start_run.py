@@ -40,9 +40,6 @@ def run_start(
 ) -> None:
     """Serve until told to stop. `cli.start` says what the arguments mean."""
     gc.disable()  # what is imported stays: looking through it again and again takes a tenth
-    from moldau.net.late_tls import import_asyncio_without_tls
-
-    import_asyncio_without_tls()
     import asyncio
 
     from moldau.broker.run import run_broker

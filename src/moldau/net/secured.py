@@ -11,6 +11,7 @@ reads for itself, and keeps what it finds for the next `receive`.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -98,8 +99,6 @@ class SecuredNetwork:
         timeout: float,  # noqa: ASYNC109 the port says it
         tls: ClientTls | None = None,
     ) -> Channel:
-        import ssl
-
         security = self._security
         try:
             channel = await self._network.connect(

@@ -10,21 +10,15 @@ import asyncio
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING, TypeVar
+import ssl
+from typing import TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.net.channel import SocketChannel
 from moldau.net.connection import SocketConnection
 from moldau.net.connection_quotas import ConnectionQuotas, PendingConnections
-from moldau.net.late_tls import give_tls_to_asyncio
 from moldau.net.port import Accept, ClientTls, ServerTls
-from moldau.net.tls_connection import HandshakeTurns
-
-if TYPE_CHECKING:
-    import ssl
-
-    from moldau.net.tls_connection import PeerCertificate, TlsConnection
-
+from moldau.net.tls_connection import HandshakeTurns, PeerCertificate, TlsConnection
 
 _BACKLOG = 1024
 
@@ -79,8 +73,6 @@ class SocketNetwork:
         tls: ClientTls | None = None,
     ) -> SocketChannel:
         loop = asyncio.get_running_loop()
-        if tls is not None:
-            give_tls_to_asyncio()
         async with asyncio.timeout(timeout):
             transport, channel = await loop.create_connection(
                 SocketChannel, host, port, ssl=None if tls is None else tls.context
@@ -190,8 +182,6 @@ class SocketServer:
         if self._tls is None:
             connection = self._make(SocketConnection, sock, identity, peer_host)
         else:
-            from moldau.net.tls_connection import TlsConnection  # with OpenSSL
-
             secured = _wrap(sock, self._tls)
             if secured is None:
                 return

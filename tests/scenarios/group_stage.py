@@ -76,6 +76,7 @@ from moldau.groups.rules.events import (
     DeleteTopics,
     ExpireOffsets,
     GroupEvent,
+    GroupProtocol,
     GroupTimer,
     Heartbeat,
     Join,
@@ -88,7 +89,6 @@ from moldau.groups.rules.group import Group
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.offset_views import find_offsets
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
 from moldau.groups.rules.records import (
@@ -265,7 +265,9 @@ class Stage:
         self._request(event, name)
 
     def _do_fetch(self, names: list[str], options: dict[str, str]) -> None:
-        found = find_offsets(self.groups, GROUP, None, None, require_stable=False, image=self.image)
+        found = find_offsets(
+            self.groups.find(GROUP), None, None, require_stable=False, image=self.image
+        )
         rows = [
             f"{topic}-{number} at {one.offset}"
             for topic, offsets in sorted(found.items())

@@ -16,14 +16,14 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from moldau.broker.commit_waits import Uncommitted, wait_until_committed
-from moldau.broker.services import Services
-from moldau.cluster.rules.metadata_image import TopicState
+from moldau.clock import Clock
+from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError, LeaderNotAvailableError
 from moldau.model import BrokerId, Offset, TopicPartition
@@ -32,12 +32,14 @@ from moldau.records.batch_header import walk_headers
 from moldau.records.record import NewRecord
 from moldau.records.record_batch import build_batch, records_of
 from moldau.replication.partition import Partition
+from moldau.replication.partitions import Partitions
 from moldau.shares.rules.dead_letters import DeadLetterSettings, write_letters
 from moldau.shares.rules.in_flight import DeadRange
 from moldau.storage.files import FileSlice
 from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import read_response_header, request_prefix
 from moldau.wire.produce_frame import encode_produce_request, parse_produce_response
+from moldau.workers import Workers
 
 _log = logging.getLogger("moldau.coordinators")
 
@@ -48,12 +50,30 @@ _VERSION: Final = 12
 
 
 class DeadLetterSender:
-    """A `shares.port.DeadLetters`. `connect` makes the way to a broker."""
+    """A `shares.port.DeadLetters`. `connect` makes the way to a broker; `wait_until_committed`
+    returns when all that is in the log of a partition is committed, or raises a `KafkaError`."""
 
     def __init__(
-        self, services: Callable[[], Services], connect: Callable[[BrokerId], Peer]
+        self,
+        *,
+        broker_id: BrokerId,
+        options: Callable[[], BrokerOptions],
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        clock: Clock,
+        workers: Workers,
+        create_topic: Callable[[TopicSpec], Awaitable[TopicState]],
+        wait_until_committed: Callable[[Partition], Awaitable[None]],
+        connect: Callable[[BrokerId], Peer],
     ) -> None:
-        self._services = services
+        self._broker_id = broker_id
+        self._options = options
+        self._image = image
+        self._partitions = partitions
+        self._clock = clock
+        self._workers = workers
+        self._create_topic = create_topic
+        self._wait_until_committed = wait_until_committed
         self._connect = connect
         self._peers: dict[BrokerId, Peer] = {}
 
@@ -74,27 +94,24 @@ class DeadLetterSender:
             return
         for records in self._slices(source, dead):
             make = partial(self._letters_of, records, source.topic_partition, group_id, dead)
-            letters = await self._services().workers.run(partial(make, settings.copies))
+            letters = await self._workers.run(partial(make, settings.copies))
             for batch in _batches(letters, self._most_bytes(topic)):
                 await self._append(topic, source.topic_partition.partition, batch)
 
     # Where to
 
     async def _find_topic(self, group_id: str, name: str) -> TopicState | None:
-        services = self._services()
-        options = services.options
+        options = self._options()
         prefix = options.errors_deadletterqueue_topic_name_prefix
         if not name.startswith(prefix):
             self._give_up(group_id, name, f"its name does not begin with {prefix!r}")
             return None
-        topic = services.image.topics.get(name)
+        topic = self._image().topics.get(name)
         if topic is None:
             if not options.errors_deadletterqueue_auto_create_topics_enable:
                 self._give_up(group_id, name, "there is no such topic")
                 return None
-            topic = await services.topic_maker.create_topic(
-                TopicSpec(name=name, configs={_ENABLED: "true"})
-            )
+            topic = await self._create_topic(TopicSpec(name=name, configs={_ENABLED: "true"}))
         if not TopicOptions.resolve(topic.configs, options).errors_deadletterqueue_group_enable:
             self._give_up(group_id, name, f"it has not set {_ENABLED}")
             return None
@@ -110,7 +127,7 @@ class DeadLetterSender:
         )
 
     def _most_bytes(self, topic: TopicState) -> int:
-        return TopicOptions.resolve(topic.configs, self._services().options).max_message_bytes
+        return TopicOptions.resolve(topic.configs, self._options()).max_message_bytes
 
     # What
 
@@ -140,7 +157,7 @@ class DeadLetterSender:
     ) -> list[NewRecord]:
         """In a worker: batches may be large, and compressed."""
         data = memoryview(records.read())
-        now_ms = self._services().clock.now_ms()
+        now_ms = self._clock.now_ms()
         first, end = min(one.first for one in dead), max(one.end for one in dead)
         letters: list[NewRecord] = []
         for position, header in walk_headers(data):
@@ -154,32 +171,25 @@ class DeadLetterSender:
 
     async def _append(self, topic: TopicState, source_partition: int, batch: bytearray) -> None:
         """As Kafka, to the partition with the source's number, as far as there are so many."""
-        services = self._services()
+        image = self._image()
         index = source_partition % len(topic.partitions)
-        state = services.image.find_partition(topic.name, index)
-        if state is None or state.leader not in services.image.brokers:
+        state = image.find_partition(topic.name, index)
+        if state is None or state.leader not in image.brokers:
             raise LeaderNotAvailableError(f"nobody leads {topic.name}-{index}")
-        if state.leader == services.broker_id:
+        if state.leader == self._broker_id:
             await self._append_here(TopicPartition(topic.name, index), batch)
         else:
             await self._append_there(state.leader, TopicPartition(topic.name, index), batch)
 
     async def _append_here(self, target: TopicPartition, batch: bytearray) -> None:
-        services = self._services()
-        partition = services.partitions.require_leader(*target)
+        partition = self._partitions.require_leader(*target)
         await partition.append_in_worker(memoryview(batch), _ALL_IN_SYNC)
-        written = Uncommitted(partition, partition.leader_epoch, partition.log.log_end_offset)
-        timeout_seconds = services.options.request_timeout_ms / 1000
-        deadline = services.clock.monotonic() + timeout_seconds
-        (error,) = await wait_until_committed([written], deadline, services)
-        if error is not None:
-            raise error
+        await self._wait_until_committed(partition)
 
     async def _append_there(
         self, leader: BrokerId, target: TopicPartition, batch: bytearray
     ) -> None:
-        services = self._services()
-        timeout_ms = services.options.request_timeout_ms
+        timeout_ms = self._options().request_timeout_ms
         peer = self._peers.get(leader)
         if peer is None:
             peer = self._peers[leader] = self._connect(leader)
@@ -187,7 +197,7 @@ class DeadLetterSender:
             _VERSION, _ALL_IN_SYNC, timeout_ms, [(target.topic, [(target.partition, batch)])]
         )
         size_bytes = sum(len(one) for one in body)
-        client_id = f"broker-{services.broker_id}"
+        client_id = f"broker-{self._broker_id}"
         prefix = request_prefix(PRODUCE.key, _VERSION, 0, client_id, size_bytes)
         frame = [prefix, *(bytes(one) for one in body)]
         try:

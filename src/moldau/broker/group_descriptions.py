@@ -12,8 +12,8 @@ from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.epoch_group import DescribedConsumer, DescribedConsumerGroup
 from moldau.model import AclOperation
 
 _Values = dict[str, object]

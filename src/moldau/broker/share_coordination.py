@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
@@ -18,6 +19,7 @@ from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.coordinators.runtime.runtime import ShardDuties
 from moldau.model import BrokerId, TopicPartition
 from moldau.net.peer import Peer
+from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.shares.share_coordinator import ShareCoordinator
 from moldau.workers import Workers
@@ -55,6 +57,7 @@ class ShareCoordination:
         self._image = image
         self._refresh_group_config = refresh_group_config
         self._clock = clock
+        self._workers = workers
         self._partitions = partitions
         self._connect = connect
         self._spawn = spawn
@@ -103,7 +106,17 @@ class ShareCoordination:
             from moldau.broker.dead_letters import DeadLetterSender
             from moldau.broker.shares import Shares
 
-            self._dead_letters = DeadLetterSender(self._services, self._connect)
+            self._dead_letters = DeadLetterSender(
+                broker_id=self._broker_id,
+                options=self._options,
+                image=self._image,
+                partitions=self._partitions,
+                clock=self._clock,
+                workers=self._workers,
+                create_topic=lambda spec: self._services().topic_maker.create_topic(spec),
+                wait_until_committed=self._wait_until_committed,
+                connect=self._connect,
+            )
             self._shares = Shares(
                 store=self.persister,
                 dead_letters=self._dead_letters,
@@ -114,6 +127,15 @@ class ShareCoordination:
                 options=self._options,
             )
         return self._shares
+
+    async def _wait_until_committed(self, partition: Partition) -> None:
+        """All that is in its log now."""
+        services = self._services()
+        written = Uncommitted(partition, partition.leader_epoch, partition.log.log_end_offset)
+        deadline = self._clock.monotonic() + self._options().request_timeout_ms / 1000
+        (error,) = await wait_until_committed([written], deadline, services)
+        if error is not None:
+            raise error
 
     # What happens to parts that may not be there
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
@@ -29,12 +29,9 @@ from moldau.errors import (
     KafkaError,
     UnknownTopicError,
 )
-from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.groups.rules.events import NewState
-from moldau.groups.share_port import PartitionIds
 from moldau.model import BrokerId
 from moldau.net.peer import Peer
-from moldau.shares.port import SharePartitionKey, ShareStateWrite, StoredShareState
+from moldau.shares.rules.delivery_state import SharePartitionKey, ShareStateWrite, StoredShareState
 from moldau.shares.rules.state_events import (
     DeleteState,
     InitializeState,
@@ -122,25 +119,24 @@ class SharePersister:
     # For coordinators of groups
 
     async def initialize(
-        self, group_id: str, state_epoch: int, states: Sequence[NewState]
-    ) -> PartitionIds:
+        self, group_id: str, state_epoch: int, states: Iterable[tuple[UUID, int, int]]
+    ) -> frozenset[tuple[UUID, int]]:
+        """Each state is that of a topic's id and a partition, and begins at an offset."""
         return await self._ask_all(
-            InitializeState(
-                SharePartitionKey(group_id, one.topic_id, one.partition),
-                state_epoch,
-                one.start_offset,
-            )
-            for one in states
+            InitializeState(SharePartitionKey(group_id, topic_id, partition), state_epoch, start)
+            for topic_id, partition, start in states
         )
 
-    async def delete(self, group_id: str, partitions: AssignedPartitions) -> PartitionIds:
+    async def delete(
+        self, group_id: str, partitions: Mapping[UUID, frozenset[int]]
+    ) -> frozenset[tuple[UUID, int]]:
         return await self._ask_all(
             DeleteState(SharePartitionKey(group_id, topic_id, partition))
             for topic_id, some in partitions.items()
             for partition in sorted(some)
         )
 
-    async def _ask_all(self, events: Iterable[StateEvent]) -> PartitionIds:
+    async def _ask_all(self, events: Iterable[StateEvent]) -> frozenset[tuple[UUID, int]]:
         """Where it was done."""
         asked = list(events)
         answers = await asyncio.gather(*map(self.ask, asked))

@@ -11,8 +11,13 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import ErrorCode
-from moldau.shares.port import NO_COUNT, SharePartitionKey, ShareStateWrite
-from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_COUNT,
+    DeliveryState,
+    SharePartitionKey,
+    ShareStateWrite,
+    StateBatch,
+)
 from moldau.shares.rules.state_events import (
     DeleteState,
     InitializeState,

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from moldau.groups.rules.answers import (
         CodeAnswer,
         ConsumerHeartbeatAnswer,
-        DescribedConsumerGroup,
-        DescribedGroup,
-        DescribedStreamsGroup,
         JoinAnswer,
         LeaveAnswer,
         ListedGroup,
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
         StreamsHeartbeatAnswer,
         SyncAnswer,
     )
+    from moldau.groups.rules.epoch_group import DescribedConsumerGroup
     from moldau.groups.rules.events import (
         CommitOffsets,
         CommitTransactionOffsets,
@@ -58,10 +56,12 @@ if TYPE_CHECKING:
         StreamsHeartbeat,
         Sync,
     )
+    from moldau.groups.rules.group import DescribedGroup
     from moldau.groups.rules.groups import AnyGroup
     from moldau.groups.rules.offset_views import FoundOffsets
     from moldau.groups.rules.outcome import LogMessage
     from moldau.groups.rules.records import CoordinatorRecord, StoredRecord
+    from moldau.groups.rules.streams_group import DescribedStreamsGroup
     from moldau.groups.shard import GroupShard
     from moldau.groups.share_groups import ShareGroups
     from moldau.groups.share_port import ShareStateKeeper
@@ -211,7 +211,11 @@ class GroupCoordinator:
 
         return self._leads.require(group_id).ask(
             lambda groups: find_offsets(
-                groups, group_id, wanted, member, require_stable=require_stable, image=self._image()
+                groups.find(group_id),
+                wanted,
+                member,
+                require_stable=require_stable,
+                image=self._image(),
             )
         )
 

@@ -19,13 +19,9 @@ from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.coordinators.runtime.runtime import CoordinatorRuntime
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode, GroupNotFoundError
-from moldau.groups.rules.answers import (
-    CodeAnswer,
-    ConsumerHeartbeatAnswer,
-    DescribedConsumerGroup,
-    StateTopicsAnswer,
-)
+from moldau.groups.rules.answers import CodeAnswer, ConsumerHeartbeatAnswer, StateTopicsAnswer
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.epoch_group import DescribedConsumerGroup
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     AlterShareOffsets,

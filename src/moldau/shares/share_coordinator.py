@@ -28,7 +28,7 @@ from moldau.replication.partition import Partition
 from moldau.workers import Workers
 
 if TYPE_CHECKING:
-    from moldau.shares.port import SharePartitionKey
+    from moldau.shares.rules.delivery_state import SharePartitionKey
     from moldau.shares.rules.state_events import StateAnswer, StateEvent
     from moldau.shares.rules.state_records import ShareStateRecord
     from moldau.shares.share_state_shard import ShareStateShard

@@ -33,16 +33,15 @@ from moldau.errors import (
     NotLeaderError,
 )
 from moldau.replication.partition import Partition
-from moldau.shares.port import (
+from moldau.shares.port import DeadLetters, ShareStateStore
+from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
+from moldau.shares.rules.delivery_state import (
     NO_START_OFFSET,
-    DeadLetters,
     SharePartitionKey,
-    ShareStateStore,
     ShareStateWrite,
+    StateBatch,
     StoredShareState,
 )
-from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
-from moldau.shares.rules.delivery_state import StateBatch
 from moldau.shares.rules.in_flight import AcquiredRange, DeliveryChange, InFlight, LogBatch, Wanted
 from moldau.shares.rules.lost_log import cut_to_log
 from moldau.shares.share_settings import ShareSettings

@@ -16,7 +16,8 @@ from moldau.clock import Clock
 from moldau.errors import NotLeaderError
 from moldau.model import TopicPartition
 from moldau.replication.partition import Partition
-from moldau.shares.port import DeadLetters, SharePartitionKey, ShareStateStore
+from moldau.shares.port import DeadLetters, ShareStateStore
+from moldau.shares.rules.delivery_state import SharePartitionKey
 from moldau.shares.share_partition import SharePartition, Spawn
 from moldau.shares.share_settings import ShareSettings
 

@@ -21,8 +21,12 @@ import struct
 from typing import Final
 
 from moldau.errors import InvalidRecordError, MalformedFrameError
-from moldau.shares.port import NO_COUNT, SharePartitionKey
-from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_COUNT,
+    DeliveryState,
+    SharePartitionKey,
+    StateBatch,
+)
 from moldau.shares.rules.state_records import (
     ShareState,
     ShareStateRecord,

@@ -16,7 +16,7 @@ from functools import partial
 from moldau.clock import Clock
 from moldau.coordinators.runtime.shard import CoordinatorShard, Eventually, ShardLog
 from moldau.errors import ErrorCode, KafkaError
-from moldau.shares.port import SharePartitionKey
+from moldau.shares.rules.delivery_state import SharePartitionKey
 from moldau.shares.rules.state_events import DeleteState, SnapshotState, StateAnswer, StateEvent
 from moldau.shares.rules.state_machine import HasPartition, ShareStates
 from moldau.shares.rules.state_records import ShareStateRecord

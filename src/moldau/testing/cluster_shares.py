@@ -26,9 +26,8 @@ from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.errors import ClientError, KafkaError, NotLeaderError
 from moldau.model import SHARE_GROUP_STATE_TOPIC, AcknowledgeType, TopicPartition
 from moldau.records.record_batch import records_of
-from moldau.shares.port import SharePartitionKey
 from moldau.shares.rules.dead_letters import OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
-from moldau.shares.rules.delivery_state import DeliveryState
+from moldau.shares.rules.delivery_state import DeliveryState, SharePartitionKey
 from moldau.shares.rules.state_machine import ShareStates
 from moldau.shares.rules.state_records import (
     ShareState,

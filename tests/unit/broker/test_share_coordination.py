@@ -17,8 +17,13 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
-from moldau.shares.port import SharePartitionKey, ShareStateWrite, StoredShareState
-from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.delivery_state import (
+    DeliveryState,
+    SharePartitionKey,
+    ShareStateWrite,
+    StateBatch,
+    StoredShareState,
+)
 
 FIND_COORDINATOR, DELETE_GROUPS, LIST_GROUPS, DELETE_TOPICS = 10, 42, 16, 20
 SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE = 76, 77

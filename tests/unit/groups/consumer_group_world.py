@@ -14,10 +14,7 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.errors import ErrorCode
 from moldau.groups.offsets_log import decode, encode
-from moldau.groups.rules.answers import (
-    ConsumerHeartbeatAnswer,
-    refusal_like,
-)
+from moldau.groups.rules.answers import ConsumerHeartbeatAnswer, refusal_like
 from moldau.groups.rules.assigned_partitions import (
     NO_PARTITIONS,
     AssignedPartitions,

@@ -15,6 +15,7 @@ from moldau.groups.rules.events import (
     Abandon,
     AppendFailed,
     GroupEvent,
+    GroupProtocol,
     GroupTimer,
     Heartbeat,
     Join,
@@ -23,11 +24,10 @@ from moldau.groups.rules.events import (
     Sync,
     TimerFired,
 )
-from moldau.groups.rules.group_states import LOGGED_MOVES, ClassicGroupState
+from moldau.groups.rules.group import LOGGED_MOVES, ClassicGroupState
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
 from moldau.groups.rules.records import CoordinatorRecord, GroupRecord
 

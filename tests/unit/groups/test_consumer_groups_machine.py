@@ -26,7 +26,7 @@ from moldau.groups.rules.assigned_partitions import (
     common,
     overlap,
 )
-from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group import ConsumerGroup, ConsumerGroupState
 from moldau.groups.rules.consumer_group_records import MemberState
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
@@ -38,11 +38,10 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     ExpireOffsets,
     GroupEvent,
+    GroupProtocol,
     Join,
 )
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ConsumerGroupState
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset
 
 # One step at a time

@@ -112,7 +112,7 @@ def pending(producer_id: int, one: CommittedOffset) -> PendingOffsetRecord:
 
 def shown(groups: Groups, image: MetadataImage, *, by_name: bool = True) -> object:
     wanted = {"t": [0]} if by_name else None
-    found = find_offsets(groups, "g", wanted, None, require_stable=False, image=image)
+    found = find_offsets(groups.find("g"), wanted, None, require_stable=False, image=image)
     return {
         number: one.offset if isinstance(one, CommittedOffset) else one
         for number, one in found.get("t", {}).items()

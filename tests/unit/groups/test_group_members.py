@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import InvariantViolation
-from moldau.groups.rules.members import GroupProtocol, Member, Members
+from moldau.groups.rules.events import GroupProtocol
+from moldau.groups.rules.members import Member, Members
 from moldau.groups.rules.records import StoredMember
 
 

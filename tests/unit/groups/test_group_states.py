@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import InvariantViolation
-from moldau.groups.rules.group_states import LOGGED_MOVES, MOVES, ClassicGroupState, check_move
+from moldau.groups.rules.group import LOGGED_MOVES, MOVES, ClassicGroupState, check_move
 
 
 def test_every_state_has_its_moves() -> None:

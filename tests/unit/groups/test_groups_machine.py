@@ -15,6 +15,7 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     DeleteOffsets,
     ExpireOffsets,
+    GroupProtocol,
     GroupTimer,
     GroupTimerKind,
     Join,
@@ -22,11 +23,9 @@ from moldau.groups.rules.events import (
     LeavingMember,
     TimerFired,
 )
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, Group
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
 from moldau.groups.rules.records import (
     CommittedOffset,

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from moldau.groups.rules.expiry import find_expired
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState
 from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE

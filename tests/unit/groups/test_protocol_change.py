@@ -17,11 +17,12 @@ from moldau.groups.rules.answers import (
     SyncAnswer,
     refusal_like,
 )
-from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group import ConsumerGroup, ConsumerGroupState
 from moldau.groups.rules.events import (
     LEAVING_EPOCH,
     AppendFailed,
     CommitOffsets,
+    GroupProtocol,
     GroupTimer,
     GroupTimerKind,
     Heartbeat,
@@ -30,9 +31,7 @@ from moldau.groups.rules.events import (
     LeavingMember,
     Sync,
 )
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState, ConsumerGroupState
-from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.group import ClassicGroupState, Group
 from moldau.groups.rules.outcome import Arm, Disarm, Follow
 from moldau.groups.rules.records import CommittedOffset
 from moldau.model import TopicPartition

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simulated_clients import GROUP, Simulation
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState
 from moldau.groups.rules.limits import GroupLimits
 
 CLIENTS = 4

@@ -26,10 +26,16 @@ from moldau.groups.rules.answers import (
     StreamsHeartbeatAnswer,
     SyncAnswer,
 )
-from moldau.groups.rules.events import CommitOffsets, Heartbeat, Join, StreamsHeartbeat, Sync
+from moldau.groups.rules.events import (
+    CommitOffsets,
+    GroupProtocol,
+    Heartbeat,
+    Join,
+    StreamsHeartbeat,
+    Sync,
+)
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from moldau.groups.rules.streams_assignor import TASKS_AT_ONCE
 from moldau.groups.rules.streams_tasks import Tasks

@@ -38,9 +38,8 @@ from moldau.groups.rules.events import (
     StatesInitialized,
 )
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ShareGroupState
 from moldau.groups.rules.records import CommittedOffset
-from moldau.groups.rules.share_group import ShareGroup
+from moldau.groups.rules.share_group import ShareGroup, ShareGroupState
 from moldau.model import TopicId
 
 ALL = {CLICKS: frozenset({0, 1, 2, 3})}

@@ -41,18 +41,17 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     DeleteOffsets,
     ExpireOffsets,
+    GroupProtocol,
     Heartbeat,
     Join,
     ShareHeartbeat,
     TimerFired,
 )
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import StreamsGroupState
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.offset_views import find_offsets
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.streams_assignor import TASKS_AT_ONCE
-from moldau.groups.rules.streams_group import StreamsGroup
+from moldau.groups.rules.streams_group import StreamsGroup, StreamsGroupState
 from moldau.groups.rules.streams_group_records import (
     StreamsAssignment,
     StreamsAssignmentRecord,
@@ -652,8 +651,7 @@ def test_members_look_up_offsets_in_their_epochs() -> None:
 
     def find(member: tuple[str, int] | None) -> object:
         return find_offsets(
-            world.groups,
-            GROUP,
+            world.groups.find(GROUP),
             {"words": [0]},
             member,
             require_stable=False,

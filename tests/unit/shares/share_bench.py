@@ -11,10 +11,15 @@ from replication.replica_bench import Bench, Replica
 from moldau.config.option import OffsetReset, ResetTo
 from moldau.errors import FencedLeaderEpochError, FencedStateEpochError, KafkaError
 from moldau.replication.partition import Partition
-from moldau.shares.port import NO_START_OFFSET, SharePartitionKey, ShareStateWrite, StoredShareState
 from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.dead_letters import DeadLetterSettings
-from moldau.shares.rules.delivery_state import StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_START_OFFSET,
+    SharePartitionKey,
+    ShareStateWrite,
+    StateBatch,
+    StoredShareState,
+)
 from moldau.shares.rules.in_flight import DeadRange, Limits, Wanted
 from moldau.shares.share_partition import SharePartition, ShareRead
 from moldau.shares.share_partitions import SharePartitions

@@ -17,10 +17,9 @@ from moldau.errors import (
 )
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_batch
-from moldau.shares.port import NO_START_OFFSET
 from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.dead_letters import DeadLetterSettings
-from moldau.shares.rules.delivery_state import DeliveryState
+from moldau.shares.rules.delivery_state import NO_START_OFFSET, DeliveryState
 from moldau.shares.rules.in_flight import DeadRange, Wanted
 from moldau.shares.share_partition import SharePartition, ShareRead
 from moldau.testing.manual_clock import wait_until_idle

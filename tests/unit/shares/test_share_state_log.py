@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import InvalidRecordError
-from moldau.shares.port import SharePartitionKey
-from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.delivery_state import DeliveryState, SharePartitionKey, StateBatch
 from moldau.shares.rules.state_records import (
     ShareState,
     ShareStateRecord,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from moldau.shares.port import SharePartitionKey, ShareStateWrite
+from moldau.shares.rules.delivery_state import SharePartitionKey, ShareStateWrite
 from moldau.shares.rules.state_events import InitializeState, StateEvent, WriteState
 from moldau.shares.rules.state_records import ShareStateRecord
 from moldau.shares.share_state_shard import ShareStateShard

@@ -6,8 +6,7 @@ from uuid import UUID
 
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import build_batch
-from moldau.shares.port import SharePartitionKey
-from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.delivery_state import DeliveryState, SharePartitionKey, StateBatch
 from moldau.shares.rules.state_records import ShareUpdate, UpdateRecord
 from moldau.shares.share_state_log import encode_share_state
 from moldau.testing.cluster_history import StoredBatch

@@ -12,7 +12,7 @@ from moldau.broker.api import serves
 from moldau.broker.group_descriptions import describe_groups, shape_partitions
 from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.groups.rules.answers import DescribedConsumer
+from moldau.groups.rules.epoch_group import DescribedConsumer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from moldau.broker.group_requests import respond
 from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import DescribedGroup, DescribedMember
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, DescribedGroup, DescribedMember
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray

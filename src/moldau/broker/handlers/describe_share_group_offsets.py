@@ -18,7 +18,7 @@ from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.share_group_records import StateTopics
 from moldau.model import AclOperation, AclResourceType, TopicPartition
-from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey
+from moldau.shares.rules.delivery_state import NO_COUNT, NO_START_OFFSET, SharePartitionKey
 from moldau.shares.rules.state_events import StateAnswer
 from moldau.wire.apis import DESCRIBE_SHARE_GROUP_OFFSETS
 

@@ -21,8 +21,7 @@ from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import JoinAnswer
-from moldau.groups.rules.events import Join
-from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.events import GroupProtocol, Join
 from moldau.model import AclOperation
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis

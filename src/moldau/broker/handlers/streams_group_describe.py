@@ -19,7 +19,7 @@ from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
 from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import DescribedStreamsGroup, DescribedStreamsMember
+from moldau.groups.rules.streams_group import DescribedStreamsGroup, DescribedStreamsMember
 from moldau.groups.rules.streams_tasks import Tasks
 from moldau.groups.rules.streams_topology import Subtopology, TopicInfo, Topology
 from moldau.model import AclOperation

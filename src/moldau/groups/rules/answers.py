@@ -9,20 +9,11 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.groups.rules.group_states import (
-    ClassicGroupState,
-    ConsumerGroupState,
-    ShareGroupState,
-    StreamsGroupState,
-)
 from moldau.groups.rules.streams_group_records import (
-    StreamsAssignment,
     StreamsEndpoint,
-    StreamsMember,
 )
 from moldau.groups.rules.streams_tasks import Tasks
 from moldau.groups.rules.streams_topics import CreatableTopic, StatusNote
-from moldau.groups.rules.streams_topology import Topology
 from moldau.model import NO_GENERATION
 
 
@@ -170,29 +161,6 @@ def refusal_like(answer: GroupAnswer, error: ErrorCode) -> GroupAnswer:
 # What tools ask
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedMember:
-    """A member as DescribeGroups shows it."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
-    """A group as DescribeGroups shows it. One that is not there is DEAD."""
-
-    group_id: str
-    state: ClassicGroupState = ClassicGroupState.DEAD
-    protocol_type: str = ""
-    protocol: str = ""
-    members: tuple[DescribedMember, ...] = ()
-
-
 class GroupType(Enum):
     """Which protocol a group's members speak; the values are Kafka's names."""
 
@@ -207,55 +175,5 @@ class ListedGroup(NamedTuple):
 
     group_id: str
     protocol_type: str
-    state: ClassicGroupState | ConsumerGroupState | ShareGroupState | StreamsGroupState
+    state: Enum  # of the kind of group
     type: GroupType = GroupType.CLASSIC
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumer:
-    """A member of a consumer group as ConsumerGroupDescribe shows it."""
-
-    member_id: str
-    instance_id: str | None
-    rack_id: str | None
-    epoch: int
-    client_id: str
-    client_host: str
-    topics: frozenset[str]
-    regex: str | None
-    assigned: AssignedPartitions = field(default_factory=dict)
-    target: AssignedPartitions = field(default_factory=dict)
-    is_classic: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumerGroup:
-    """A group as ConsumerGroupDescribe or ShareGroupDescribe shows it."""
-
-    group_id: str
-    state: ConsumerGroupState | ShareGroupState
-    epoch: int
-    target_epoch: int
-    assignor: str
-    members: tuple[DescribedConsumer, ...] = ()
-
-
-class DescribedStreamsMember(NamedTuple):
-    """A member of a streams group as StreamsGroupDescribe shows it."""
-
-    member: StreamsMember
-    current: StreamsAssignment
-    target: Tasks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedStreamsGroup:
-    """A group as StreamsGroupDescribe shows it."""
-
-    group_id: str
-    state: StreamsGroupState
-    epoch: int
-    target_epoch: int
-    topology: Topology | None
-    partition_counts: Mapping[str, int]  # of internal topics, where they are decided
-    members: tuple[DescribedStreamsMember, ...] = ()

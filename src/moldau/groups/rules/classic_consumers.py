@@ -8,13 +8,7 @@ tell a member to join again when there is a step to take. A rule.
 from __future__ import annotations
 
 from moldau.errors import ErrorCode, MalformedFrameError
-from moldau.groups.rules.answers import (
-    CodeAnswer,
-    JoinAnswer,
-    LeaveAnswer,
-    LeftMember,
-    SyncAnswer,
-)
+from moldau.groups.rules.answers import CodeAnswer, JoinAnswer, LeaveAnswer, LeftMember, SyncAnswer
 from moldau.groups.rules.assigned_partitions import without
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import (

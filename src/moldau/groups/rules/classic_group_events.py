@@ -19,8 +19,7 @@ from moldau.groups.rules.events import (
     Sync,
     TimerFired,
 )
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, Group
 from moldau.groups.rules.outcome import GroupTurn
 from moldau.groups.rules.records import GroupRecord
 

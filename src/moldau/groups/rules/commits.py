@@ -18,9 +18,7 @@ from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.deleted_topics import is_deleted
 from moldau.groups.rules.events import CommitOffsets, CommitTransactionOffsets, DeleteOffsets
 from moldau.groups.rules.expiry import find_expired
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
-from moldau.groups.rules.membership import find_member_fault
+from moldau.groups.rules.group import ClassicGroupState, Group
 from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.outcome import GroupTurn, OffsetsTransaction, Outcome
 from moldau.groups.rules.records import CommittedOffset, OffsetRecord, PendingOffsetRecord
@@ -96,7 +94,7 @@ def _find_transaction_fault(
         return ErrorCode.illegal_generation if is_stale else fault
     if event.generation < 0 and group.state is ClassicGroupState.EMPTY:
         return None
-    fault = find_member_fault(group, event.member_id, event.instance_id)
+    fault = group.find_member_fault(event.member_id, event.instance_id)
     if fault is None and event.generation != group.generation:
         fault = ErrorCode.illegal_generation
     return fault
@@ -123,7 +121,7 @@ def _find_commit_fault(
         return None
     if event.generation < 0 and not event.member_id and event.instance_id is None:
         return ErrorCode.unknown_member_id  # it is no member, and the group has some
-    fault = find_member_fault(group, event.member_id, event.instance_id)
+    fault = group.find_member_fault(event.member_id, event.instance_id)
     if fault is not None:
         return fault
     if event.generation != group.generation:

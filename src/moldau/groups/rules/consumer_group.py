@@ -10,9 +10,10 @@ The model is Kafka's `ConsumerGroup` and its half of the `GroupMetadataManager`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from uuid import UUID
 
-from moldau.groups.rules.answers import DescribedConsumerGroup, GroupType, ListedGroup
+from moldau.groups.rules.answers import GroupType, ListedGroup
 from moldau.groups.rules.consumer_group_records import (
     ConsumerGroupRecord,
     ConsumerSubscription,
@@ -22,14 +23,36 @@ from moldau.groups.rules.consumer_group_records import (
     ResolvedRegexRecord,
     TargetEpochRecord,
 )
-from moldau.groups.rules.epoch_group import EpochGroup, put
+from moldau.groups.rules.epoch_group import DescribedConsumerGroup, EpochGroup, put
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.groups.rules.group_states import ConsumerGroupState
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.pending_offsets import PendingOffsets
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 from moldau.groups.rules.wanted_topics import preferred_assignor
+
+
+class ConsumerGroupState(Enum):
+    """Of a consumer group (KIP-848). Follows from the epochs; nobody sets it. The values are
+    Kafka's names."""
+
+    EMPTY = "Empty"
+    """Nobody is in it. Moves: to ASSIGNING with the first member; to DEAD when it is deleted or its
+    last offset expires."""
+
+    ASSIGNING = "Assigning"
+    """The group's epoch is ahead of the target's. Moves: to RECONCILING with the next heartbeat of
+    a member, which is when targets are computed."""
+
+    RECONCILING = "Reconciling"
+    """Some members have not reached their targets yet. Moves: to STABLE with the last one."""
+
+    STABLE = "Stable"
+    """Every member has its target. Moves: to ASSIGNING when somebody comes, goes or wants something
+    else, or the topics change."""
+
+    DEAD = "Dead"
+    """Deleted: nothing of it is left."""
 
 
 class ConsumerGroup(EpochGroup, WithOffsets):

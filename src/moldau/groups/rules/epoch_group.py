@@ -10,10 +10,11 @@ rule.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeVar
 
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from moldau.groups.rules.consumer_group_records import (
     ConsumerSubscription,
@@ -26,7 +27,6 @@ from moldau.groups.rules.consumer_group_records import (
     TargetEpochRecord,
 )
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.groups.rules.group_states import ConsumerGroupState, ShareGroupState
 from moldau.groups.rules.wanted_topics import WantedTopics
 
 EpochRecord = (
@@ -36,6 +36,35 @@ EpochRecord = (
     | TargetAssignmentRecord
     | MemberAssignmentRecord
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumer:
+    """A member of a consumer group as ConsumerGroupDescribe shows it."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: frozenset[str]
+    regex: str | None
+    assigned: AssignedPartitions = field(default_factory=dict)
+    target: AssignedPartitions = field(default_factory=dict)
+    is_classic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerGroup:
+    """A group as ConsumerGroupDescribe or ShareGroupDescribe shows it."""
+
+    group_id: str
+    state: Enum  # ConsumerGroupState or ShareGroupState
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...] = ()
 
 
 class EpochGroup:
@@ -96,9 +125,7 @@ class EpochGroup:
     def assignment_of(self, member_id: str) -> MemberAssignment:
         return self.assignments.get(member_id) or MemberAssignment()
 
-    def describe_as(
-        self, state: ConsumerGroupState | ShareGroupState, assignor: str
-    ) -> DescribedConsumerGroup:
+    def describe_as(self, state: Enum, assignor: str) -> DescribedConsumerGroup:
         """As tools see it."""
         members = []
         for member_id, wanted in self.subscriptions.items():

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.streams_group_records import StreamsEndpoint
 from moldau.groups.rules.streams_tasks import Tasks, TaskSet
@@ -24,6 +23,13 @@ UNKNOWN_MEMBER = ""
 
 MaySee = Callable[[str], bool]
 """Whether a client may know of a topic."""
+
+
+class GroupProtocol(NamedTuple):
+    """A way of assigning that a member can speak ("range"), and what it says in it."""
+
+    name: str
+    metadata: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

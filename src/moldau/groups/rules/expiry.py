@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState
 from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.streams_group import StreamsGroup

@@ -4,7 +4,7 @@
 Everything else is soft. While a rebalance runs, `generation`, `protocol`, `leader` and `members`
 are ahead of `stored`; a coordinator that takes over then finds the generation before, and the
 members join again. What a request may do in which state is for `joining` and `membership`; the
-states themselves are in `group_states`.
+states are a table here (`MOVES`, `LOGGED_MOVES`).
 
 The model is Kafka's `ClassicGroup` and the classic half of its `GroupMetadataManager`. Differences:
 
@@ -21,24 +21,108 @@ A rule.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
-from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import (
-    DescribedGroup,
-    DescribedMember,
-    JoinAnswer,
-    JoinedMember,
-    ListedGroup,
-    SyncAnswer,
-)
+from moldau.errors import ErrorCode, InvariantViolation
+from moldau.groups.rules.answers import JoinAnswer, JoinedMember, ListedGroup, SyncAnswer
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.groups.rules.group_states import ClassicGroupState, check_move
 from moldau.groups.rules.members import Member, Members
 from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.pending_offsets import PendingOffsets
 from moldau.groups.rules.records import GroupMetadata, GroupRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE, find_subscribed_topics
+
+
+class ClassicGroupState(Enum):
+    """Where a group is; the value is Kafka's word for it."""
+
+    EMPTY = "Empty"
+    """Nobody is in; offsets may be there.
+
+    Answers: JoinGroup begins a rebalance; commits without a member are taken; every request of a
+    member is UNKNOWN_MEMBER_ID.
+    Moves: to PREPARING_REBALANCE with the first member; to DEAD when it is deleted or its last
+    offset expires.
+    """
+
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Waits until every member has asked to join again, as long as the slowest one may take.
+
+    Answers: JoinGroup waits; SyncGroup and heartbeats are REBALANCE_IN_PROGRESS; commits of the
+    generation that is ending are taken.
+    Moves: to COMPLETING_REBALANCE when all have joined or the time is over; by a record to EMPTY
+    when nobody is left.
+    """
+
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """Everyone knows the new generation; the leader's assignment is awaited.
+
+    Answers: SyncGroup waits, the leader's ends the waiting; heartbeats are answered; commits are
+    REBALANCE_IN_PROGRESS; JoinGroup with nothing new is told the generation again.
+    Moves: by a record to STABLE; back to PREPARING_REBALANCE when a member comes, goes or changes.
+    """
+
+    STABLE = "Stable"
+    """Every member has its assignment.
+
+    Answers: SyncGroup with the assignment; heartbeats; commits of this generation.
+    Moves: to PREPARING_REBALANCE when a member comes, goes or changes, or the leader joins again.
+    """
+
+    DEAD = "Dead"
+    """Deleted. Nothing of it is left, so nothing is answered; it is what tools see of a group that
+    is not there."""
+
+
+MOVES: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(),
+}
+"""By a request or a timer."""
+
+LOGGED_MOVES: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.DEAD}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset({ClassicGroupState.EMPTY}),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.STABLE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.STABLE}),
+    ClassicGroupState.DEAD: frozenset(),
+}
+"""By a record, while the group is served. Loading starts from nothing and follows the log; there
+the rebalance between two records is not seen."""
+
+
+def check_move(group_id: str, former: ClassicGroupState, new: ClassicGroupState) -> None:
+    if new not in MOVES[former]:
+        raise InvariantViolation(f"group {group_id!r} cannot move from {former} to {new}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedMember:
+    """A member as DescribeGroups shows it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedGroup:
+    """A group as DescribeGroups shows it. One that is not there is DEAD."""
+
+    group_id: str
+    state: ClassicGroupState = ClassicGroupState.DEAD
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
 
 
 class Group(WithOffsets):
@@ -246,6 +330,16 @@ class Group(WithOffsets):
             )  # the log's last members are unknown, and will expire
 
     # Members
+
+    def find_member_fault(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
+        """What is wrong with somebody who says that it is this member."""
+        if instance_id is not None:
+            known = self.members.find_static(instance_id)
+            if known is None:
+                return ErrorCode.unknown_member_id
+            if known.member_id != member_id:
+                return ErrorCode.fenced_instance_id
+        return None if member_id in self.members else ErrorCode.unknown_member_id
 
     def remove_member(self, member: Member, outcome: Outcome) -> None:
         """Take a member out; what to do about the others is for the caller."""

@@ -31,17 +31,10 @@ from moldau.groups.rules import (
     streams_group_events,
     streams_membership,
 )
-from moldau.groups.rules.answers import (
-    CodeAnswer,
-    ConsumerHeartbeatAnswer,
-    DescribedConsumerGroup,
-    DescribedGroup,
-    DescribedStreamsGroup,
-    JoinAnswer,
-    ListedGroup,
-)
+from moldau.groups.rules.answers import CodeAnswer, ConsumerHeartbeatAnswer, JoinAnswer, ListedGroup
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord, GroupEpochRecord
+from moldau.groups.rules.epoch_group import DescribedConsumerGroup
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     UNKNOWN_MEMBER,
@@ -59,8 +52,7 @@ from moldau.groups.rules.events import (
     StreamsHeartbeat,
     Sync,
 )
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, DescribedGroup, Group
 from moldau.groups.rules.joining import Joining
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.offset_group import OffsetGroup
@@ -81,7 +73,7 @@ from moldau.groups.rules.share_group_records import (
     ShareGroupRecord,
     StateTopics,
 )
-from moldau.groups.rules.streams_group import StreamsGroup
+from moldau.groups.rules.streams_group import DescribedStreamsGroup, StreamsGroup
 from moldau.groups.rules.streams_group_records import (
     STREAMS_RECORDS,
     StreamsEpochRecord,

@@ -9,8 +9,7 @@ from collections.abc import Collection
 
 from moldau.errors import InvariantViolation
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, Group
 
 
 def check_group(group: Group) -> None:

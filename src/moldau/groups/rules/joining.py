@@ -16,10 +16,8 @@ from __future__ import annotations
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import JoinAnswer, SyncAnswer
 from moldau.groups.rules.events import UNKNOWN_MEMBER, Join
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, Group
 from moldau.groups.rules.members import Member
-from moldau.groups.rules.membership import find_member_fault
 from moldau.groups.rules.outcome import GroupTurn
 
 
@@ -45,7 +43,7 @@ class Joining:
         elif event.member_id in group.pending:
             self._join_as_pending()
         else:
-            fault = find_member_fault(group, event.member_id, event.instance_id)
+            fault = group.find_member_fault(event.member_id, event.instance_id)
             member = group.members.find(event.member_id)
             if fault is not None or member is None:
                 self._refuse(fault or ErrorCode.unknown_member_id, event.member_id)

@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
+from moldau.groups.rules.events import GroupProtocol
 from moldau.groups.rules.records import StoredMember
-
-
-class GroupProtocol(NamedTuple):
-    """A way of assigning that a member can speak ("range"), and what it says in it."""
-
-    name: str
-    metadata: bytes
 
 
 class Member:

@@ -14,21 +14,9 @@ from moldau.groups.rules.events import (
     LeavingMember,
     Sync,
 )
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group import ClassicGroupState, Group
 from moldau.groups.rules.members import Member
 from moldau.groups.rules.outcome import GroupTurn, Outcome
-
-
-def find_member_fault(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:
-    """What is wrong with somebody who says that it is this member."""
-    if instance_id is not None:
-        known = group.members.find_static(instance_id)
-        if known is None:
-            return ErrorCode.unknown_member_id
-        if known.member_id != member_id:
-            return ErrorCode.fenced_instance_id
-    return None if member_id in group.members else ErrorCode.unknown_member_id
 
 
 def refuse_stranger(event: Sync | Heartbeat | Leave, turn: GroupTurn) -> None:
@@ -67,7 +55,7 @@ def sync(group: Group, event: Sync, turn: GroupTurn) -> None:
 
 
 def _find_sync_fault(group: Group, event: Sync) -> ErrorCode | None:
-    fault = find_member_fault(group, event.member_id, event.instance_id)
+    fault = group.find_member_fault(event.member_id, event.instance_id)
     if fault is not None:
         return fault
     if event.generation != group.generation:
@@ -101,7 +89,7 @@ def sync_time_is_over(group: Group, turn: GroupTurn) -> None:
 
 
 def heartbeat(group: Group, event: Heartbeat, turn: GroupTurn) -> None:
-    error = find_member_fault(group, event.member_id, event.instance_id)
+    error = group.find_member_fault(event.member_id, event.instance_id)
     member = group.members.find(event.member_id)
     if error is None and member is not None:
         if event.generation != group.generation:
@@ -169,7 +157,7 @@ def _leave_one(group: Group, leaving: LeavingMember, outcome: Outcome) -> LeftMe
 def _find_leaving(group: Group, leaving: LeavingMember) -> Member | ErrorCode:
     if leaving.member_id == UNKNOWN_MEMBER and leaving.instance_id is not None:
         return group.members.find_static(leaving.instance_id) or ErrorCode.unknown_member_id
-    fault = find_member_fault(group, leaving.member_id, leaving.instance_id)
+    fault = group.find_member_fault(leaving.member_id, leaving.instance_id)
     if fault is not None:
         return fault
     return group.members.find(leaving.member_id) or ErrorCode.unknown_member_id

@@ -9,7 +9,6 @@ from moldau.errors import ErrorCode, GroupNotFoundError
 from moldau.groups.rules.commits import check_epoch
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.deleted_topics import is_current
-from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.share_group import ShareGroup
@@ -21,8 +20,7 @@ FoundOffsets = dict[str, dict[int, CommittedOffset | ErrorCode | None]]
 
 
 def find_offsets(
-    groups: Groups,
-    group_id: str,
+    group: OffsetGroup | ShareGroup | None,
     wanted: Mapping[str, Sequence[int]] | None,
     member: tuple[str, int] | None,
     *,
@@ -30,9 +28,8 @@ def find_offsets(
     image: MetadataImage,
 ) -> FoundOffsets:
     """See `GroupCoordinator.fetch_offsets`. Raises `KafkaError` for who may not ask."""
-    group = groups.find(group_id)
     if isinstance(group, ShareGroup):
-        raise GroupNotFoundError(f"group {group_id!r} is a share group")
+        raise GroupNotFoundError(f"group {group.group_id!r} is a share group")
     if member is not None and isinstance(group, ConsumerGroup):
         check_epoch(group, *member)
     if member is not None and isinstance(group, StreamsGroup):

@@ -10,12 +10,12 @@ The model is Kafka's `ShareGroup`. A rule.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from moldau.groups.rules.answers import DescribedConsumerGroup, GroupType, ListedGroup
-from moldau.groups.rules.epoch_group import EpochGroup
-from moldau.groups.rules.group_states import ShareGroupState
+from moldau.groups.rules.answers import GroupType, ListedGroup
+from moldau.groups.rules.epoch_group import DescribedConsumerGroup, EpochGroup
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.share_group_records import (
     ShareEpochRecord,
@@ -28,6 +28,20 @@ from moldau.groups.rules.share_group_records import (
 _PROTOCOL_TYPE: Final = "share"
 _MOST_ENDED: Final = 10_000
 """Groups that have ended and whose epochs are remembered."""
+
+
+class ShareGroupState(Enum):
+    """Of a share group (KIP-932). Follows from its members; nobody sets it. The values are Kafka's
+    names."""
+
+    EMPTY = "Empty"
+    """Nobody is in it. Moves: to STABLE with the first member; to DEAD when it is deleted."""
+
+    STABLE = "Stable"
+    """It has members. Moves: to EMPTY with the last one."""
+
+    DEAD = "Dead"
+    """Deleted: nothing of it is left."""
 
 
 class ShareGroup(EpochGroup):

@@ -11,19 +11,14 @@ The model is Kafka's `StreamsGroup` and its part of the `GroupMetadataManager`. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
 
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.groups.rules.answers import (
-    DescribedStreamsGroup,
-    DescribedStreamsMember,
-    EndpointTasks,
-    GroupType,
-    ListedGroup,
-)
+from moldau.groups.rules.answers import EndpointTasks, GroupType, ListedGroup
 from moldau.groups.rules.epoch_group import put
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.groups.rules.group_states import StreamsGroupState
 from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.pending_offsets import PendingOffsets
 from moldau.groups.rules.streams_group_records import (
@@ -52,6 +47,54 @@ _PROTOCOL_TYPE: Final = "streams"
 _FIRST_EPOCH: Final = 1
 """Of a group that is not there yet, and of its targets. Members that wait for their first target
 are in it: 0 would tell them to join."""
+
+
+class StreamsGroupState(Enum):
+    """Of a streams group (KIP-1071). Follows from the epochs; nobody sets it. The values are
+    Kafka's names."""
+
+    EMPTY = "Empty"
+    """Nobody is in it. Moves: to NOT_READY or ASSIGNING with the first member; to DEAD when it is
+    deleted or its last offset expires."""
+
+    NOT_READY = "NotReady"
+    """Topics of its topology are missing, or have other numbers of partitions than they must.
+    Moves: to ASSIGNING with the first heartbeat that finds them as they must be."""
+
+    ASSIGNING = "Assigning"
+    """The group's epoch is ahead of the target's. Moves: to RECONCILING when targets are
+    computed: with a heartbeat, or when no more members are waited for."""
+
+    RECONCILING = "Reconciling"
+    """Some members have not reached their targets yet. Moves: to STABLE with the last one."""
+
+    STABLE = "Stable"
+    """Every member has its target. Moves: to ASSIGNING when somebody comes or goes, or the topics
+    or the settings change."""
+
+    DEAD = "Dead"
+    """Deleted: nothing of it is left."""
+
+
+class DescribedStreamsMember(NamedTuple):
+    """A member of a streams group as StreamsGroupDescribe shows it."""
+
+    member: StreamsMember
+    current: StreamsAssignment
+    target: Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedStreamsGroup:
+    """A group as StreamsGroupDescribe shows it."""
+
+    group_id: str
+    state: StreamsGroupState
+    epoch: int
+    target_epoch: int
+    topology: Topology | None
+    partition_counts: Mapping[str, int]  # of internal topics, where they are decided
+    members: tuple[DescribedStreamsMember, ...] = ()
 
 
 class StreamsGroup(WithOffsets):

@@ -12,8 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from moldau.shares.port import NO_START_OFFSET
-from moldau.shares.rules.delivery_state import StateBatch
+from moldau.shares.rules.delivery_state import NO_START_OFFSET, StateBatch
 
 
 def combine(

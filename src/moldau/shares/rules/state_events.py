@@ -6,8 +6,13 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
-from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey, ShareStateWrite
-from moldau.shares.rules.delivery_state import StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_COUNT,
+    NO_START_OFFSET,
+    SharePartitionKey,
+    ShareStateWrite,
+    StateBatch,
+)
 from moldau.shares.rules.state_records import ShareStateRecord
 
 

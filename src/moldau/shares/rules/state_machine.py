@@ -16,8 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from moldau.errors import ErrorCode
-from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey
-from moldau.shares.rules.delivery_state import StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_COUNT,
+    NO_START_OFFSET,
+    SharePartitionKey,
+    StateBatch,
+)
 from moldau.shares.rules.state_batches import combine
 from moldau.shares.rules.state_events import (
     DeleteState,

@@ -9,8 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple, TypeAlias
 
 from moldau.model import format_uuid
-from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey
-from moldau.shares.rules.delivery_state import StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_COUNT,
+    NO_START_OFFSET,
+    SharePartitionKey,
+    StateBatch,
+)
 
 NO_OFFSET: Final = -1
 """Of a record that is not in the log yet."""

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from moldau.errors import ErrorCode
-from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey, ShareStateWrite
-from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.delivery_state import (
+    NO_COUNT,
+    NO_START_OFFSET,
+    DeliveryState,
+    SharePartitionKey,
+    ShareStateWrite,
+    StateBatch,
+)
 from moldau.shares.rules.state_events import (
     DeleteState,
     InitializeState,

@@ -99,7 +99,7 @@ bench-baseline: $(VENV)/.dev ## Keep what bench-quick counts now as the baseline
 	$(BIN)/python -m bench.quick --write
 
 campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first with seed FIRST=K
-	$(BIN)/python -m moldau.testing.campaign --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m moldau.simulation.campaign --seeds $(SEEDS) --first $(FIRST)
 
 mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts, GENERATED='storage --sample 50'
 	@set -f; PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS) $(if $(filter command environment,$(firstword $(origin SEEDS))),--seeds $(SEEDS))

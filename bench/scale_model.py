@@ -31,8 +31,8 @@ from moldau.client.admin.values import CreatedTopic, NewTopic
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordination.store_messages import ReadChildren, ReadNodes, ToService, Write
 from moldau.errors import ClientError, TopicExistsError
-from moldau.testing.simulated_machine import PORT, SimulatedMachine, World
-from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.simulation.machine import PORT, SimulatedMachine, World
+from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from moldau.clock import Clock, MachineClock, SystemClock
-from moldau.testing.manual_clock import ManualClock, PausableClock, SkewedClock
+from moldau.simulation.manual_clock import ManualClock, PausableClock, SkewedClock
 
 T = TypeVar("T")
 

@@ -37,10 +37,9 @@ from moldau.coordination.store_server import StoreServer
 from moldau.coordination.store_session import StoreSession
 from moldau.coordination.zookeeper import ZookeeperSession
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
-from moldau.testing.manual_clock import DEFAULT_START_MS, ManualClock
-from moldau.testing.memory_network import MemoryNetwork
-from moldau.testing.simulated_coordination import CoordinationService
-from moldau.testing.simulated_session import open_session
+from moldau.simulation.coordination_service import CoordinationService, open_session
+from moldau.simulation.manual_clock import DEFAULT_START_MS, ManualClock
+from moldau.simulation.memory_network import MemoryNetwork
 from moldau.workers import InlineWorkers, ThreadWorkers, Workers
 from support.waiting import eventually
 from support.zookeeper import end_session, require_zookeeper, shared_ensemble

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.files import File, Files, FileSlice, RealFile, RealFiles
-from moldau.testing.journaled_files import JournaledFiles
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
+from moldau.testing.journaled_broker import JournaledFiles
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Files]] = {
     "real": lambda _: RealFiles(),

@@ -16,10 +16,10 @@ from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.event_loop import new_event_loop
 from moldau.net.port import MOST_OWED_ANSWERS, Accept, Channel, Connection, Network, Server
 from moldau.net.sockets import SocketNetwork
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.memory_files import MemoryFiles
+from moldau.simulation.memory_network import MemoryNetwork
 from moldau.storage.files import Files, FileSlice, RealFiles
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
-from moldau.testing.memory_files import MemoryFiles
-from moldau.testing.memory_network import MemoryNetwork
 from support.connection_limits import Limits
 
 NETWORKS: dict[str, Callable[[Clock], Network]] = {

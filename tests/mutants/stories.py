@@ -11,16 +11,13 @@ from random import Random
 from typing import Final
 
 from moldau.model import TopicPartition
-from moldau.testing.cluster_accidents import vanish
-from moldau.testing.cluster_moves import reassign
-from moldau.testing.cluster_power import lose_all_power
-from moldau.testing.cluster_transactions import SINKS
-from moldau.testing.fault_plan import FaultKind, PlannedFault
-from moldau.testing.replica_logs import read_log
-from moldau.testing.simulated_clients import Committer
-from moldau.testing.simulated_cluster import SimulatedCluster
-from moldau.testing.simulated_machine import DATA_FOLDER
-from moldau.testing.simulated_operator import Operator
+from moldau.simulation.clients import Committer
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.fault_plan import FaultKind, PlannedFault
+from moldau.simulation.faults import lose_all_power, vanish
+from moldau.simulation.machine import DATA_FOLDER, read_log
+from moldau.simulation.operations import Operator, reassign
+from moldau.simulation.transactions import SINKS
 
 _OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.testing.fault_plan import FaultKind
+from moldau.simulation.fault_plan import FaultKind
 from mutants import stories
 from mutants.catalogue import MUTANTS
 from mutants.mutant import Mutant, Seeds

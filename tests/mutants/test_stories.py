@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from moldau.testing.simulated_cluster import SimulatedCluster, Story
+from moldau.simulation.cluster import SimulatedCluster, Story
 from mutants import stories
 
 STORIES = [

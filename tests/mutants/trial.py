@@ -54,10 +54,10 @@ class Trial:
 
 
 def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -> None:
-    from moldau.testing.cluster_accidents import ABSENCES
-    from moldau.testing.cluster_operations import FAMILIES
-    from moldau.testing.fault_plan import FaultKind
-    from moldau.testing.simulated_cluster import SimulatedCluster
+    from moldau.simulation.cluster import SimulatedCluster
+    from moldau.simulation.fault_plan import FaultKind
+    from moldau.simulation.faults import ABSENCES
+    from moldau.simulation.operations import FAMILIES
 
     families = {family.name: family for family in (ABSENCES, *FAMILIES)}
     stories = importlib.import_module("mutants.stories")

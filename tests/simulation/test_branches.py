@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.testing.cluster_branches import BRANCHES
-from moldau.testing.cluster_moves import MOVES
-from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.operations import BRANCHES, MOVES
 
 
 @pytest.mark.parametrize("seed", range(1, 7))

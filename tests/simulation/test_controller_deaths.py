@@ -15,11 +15,15 @@ import pytest
 from moldau.cluster import layout
 from moldau.coordination.tree import Change
 from moldau.model import TopicPartition
+from moldau.simulation.operations import (
+    Operator,
+    add_partition,
+    delete_and_make_again,
+    elect_preferred,
+    reassign,
+)
+from moldau.simulation.workload import TOPIC
 from moldau.testing import SimulatedCluster
-from moldau.testing.cluster_moves import add_partition, elect_preferred, reassign
-from moldau.testing.cluster_topics import delete_and_make_again
-from moldau.testing.simulated_operator import Operator
-from moldau.testing.simulated_workload import TOPIC
 
 SEED = 5
 AWAY_SECONDS = 4.0

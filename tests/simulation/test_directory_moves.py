@@ -11,10 +11,9 @@ from typing import Final
 
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
-from moldau.testing.fault_plan import FaultKind, PlannedFault
-from moldau.testing.replica_logs import SECOND_FOLDER
-from moldau.testing.simulated_cluster import SimulatedCluster
-from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.fault_plan import FaultKind, PlannedFault
+from moldau.simulation.machine import DATA_FOLDER, SECOND_FOLDER, SimulatedMachine
 
 KINDS = (
     FaultKind.CRASH,

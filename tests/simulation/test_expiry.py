@@ -19,9 +19,9 @@ from moldau.config.client_options import ACKS_ALL
 from moldau.errors import ClientError, KafkaError
 from moldau.model import Principal, TopicPartition
 from moldau.records.record_batch import build_batch
+from moldau.simulation.clients import Committer
+from moldau.simulation.machine import SimulatedMachine
 from moldau.testing import SimulatedCluster
-from moldau.testing.simulated_clients import Committer
-from moldau.testing.simulated_machine import SimulatedMachine
 from moldau.wire.apis import PRODUCE
 from moldau.wire.produce_frame import encode_produce_request, parse_produce_response
 from moldau.workers import InlineWorkers

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.testing.fault_plan import FaultKind
-from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.fault_plan import FaultKind
 
 KINDS = (FaultKind.FAIL_SYNC, FaultKind.FAIL_WRITE, FaultKind.POWER_LOSS, FaultKind.STOP)
 SEEDS = range(300_000, 300_010)

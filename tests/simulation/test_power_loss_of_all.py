@@ -6,11 +6,10 @@ from random import Random
 
 import pytest
 
-from moldau.testing import cluster_power
-from moldau.testing.cluster_observer import ObservedState
-from moldau.testing.replica_logs import read_log
-from moldau.testing.simulated_cluster import SimulatedCluster, Story
-from moldau.testing.simulated_machine import DATA_FOLDER
+from moldau.simulation import faults
+from moldau.simulation.cluster import SimulatedCluster, Story
+from moldau.simulation.machine import DATA_FOLDER, read_log
+from moldau.simulation.observer import ObservedState
 
 PATIENCE_SECONDS = 20.0
 
@@ -40,7 +39,7 @@ def test_after_a_power_loss_of_all_the_cluster_is_back_with_what_the_disks_kept(
         await cluster.begin()
         random = Random(cluster.seed)
         await cluster.sleep(random.uniform(1.0, 4.0))
-        await cluster_power.lose_all_power(cluster, random)
+        await faults.lose_all_power(cluster, random)
         await cluster.sleep(1.0)
         await cluster.finish()
 
@@ -52,7 +51,7 @@ def test_without_a_strategy_nobody_leads_and_nothing_is_truncated() -> None:
     async def story(cluster: SimulatedCluster) -> None:
         await cluster.begin()
         await cluster.sleep(3.0)
-        cluster_power.switch_off(cluster)
+        faults.switch_off(cluster)
         for machine in cluster.machines.values():
             machine.start()
         while cluster.observer.registered != set(cluster.broker_ids):

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from moldau.testing.campaign import main, run_seed
-from moldau.testing.simulated_cluster import SimulatedCluster
-from moldau.testing.simulation_outcome import SimulationFailure
+from moldau.simulation.campaign import main, run_seed
+from moldau.simulation.cluster import SimulatedCluster, SimulationFailure
 
 SEED = 3
 _PROGRAM = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.testing.campaign import run_seed
+from moldau.simulation.campaign import run_seed
 
 SEEDS = 100
 SEEDS_PER_TEST = 5  # so that the runs spread over the cores

@@ -6,8 +6,8 @@ One in twenty of the seeds of `test_seeds` is so; these are some that are so for
 from __future__ import annotations
 
 from moldau.cluster import layout
-from moldau.testing.served_store import ServedStore
-from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.served_store import ServedStore
 
 
 def test_nothing_is_lost_when_the_supervisor_is_paused_and_killed() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.testing.fault_plan import FaultKind, PlannedFault
-from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.fault_plan import FaultKind, PlannedFault
 
 
 async def stop_two_and_switch_one_of_them_off(cluster: SimulatedCluster) -> None:

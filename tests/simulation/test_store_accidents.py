@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.simulation.campaign import is_store_seed, run_seed
+from moldau.simulation.fault_plan import HARMLESS, FaultKind
+from moldau.simulation.faults import ACCIDENTS, REMOVALS
+from moldau.simulation.operations import TOPICS
 from moldau.testing import SimulatedCluster
-from moldau.testing.campaign import is_store_seed, run_seed
-from moldau.testing.cluster_accidents import ACCIDENTS, REMOVALS
-from moldau.testing.cluster_topics import TOPICS
-from moldau.testing.fault_plan import HARMLESS, FaultKind
 
 RUNNING = [
     kind

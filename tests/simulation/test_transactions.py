@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.testing.fault_plan import FaultKind
-from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.simulation.cluster import SimulatedCluster
+from moldau.simulation.fault_plan import FaultKind
 
 COORDINATORS_FAIL = (FaultKind.CRASH, FaultKind.EXPIRE, FaultKind.CUT, FaultKind.PAUSE)
 

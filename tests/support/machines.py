@@ -1,6 +1,6 @@
 """Brokers on machines of their own, which can lose their power: what was not flushed is forgotten.
 
-Each broker is a real process; its files are journaled (`moldau.testing.journaled_files`), and its
+Each broker is a real process; its files are journaled (`moldau.testing.journaled_broker`), and its
 boot id is another one after each power loss. A `Network` of `cluster_processes`.
 """
 
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from moldau.testing.journaled_files import PowerSwitch
+from moldau.testing.journaled_broker import PowerSwitch
 from support.cluster_processes import ClusterProcesses
 
 
@@ -32,7 +32,7 @@ class Machines:
         switch = self._switches[number] = PowerSwitch(data_folder, beside=machine / "power")
         boot_id = self._boot_id(number)
         self._boot(number)
-        program = (sys.executable, "-m", "moldau.testing.forgetful_broker")
+        program = (sys.executable, "-m", "moldau.testing.journaled_broker")
         options = ("--journal", str(switch.journal), "--boot-id", str(boot_id))
         options += ("--sync-seconds", str(self._sync_seconds.get(number, 0.0)))
         return {"data_folder": data_folder, "program": (*program, *options)}

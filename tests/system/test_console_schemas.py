@@ -11,7 +11,7 @@ from moldau.console.cluster import RecordDecoder
 from moldau.console.record_view import Format, KeptRecord, preview, show
 from moldau.schemas import Schema, SchemaRegistry
 from moldau.schemas.rules.framing import make_head
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 from support.schema_registry import serve_registry
 
 pytest.importorskip("fastavro")

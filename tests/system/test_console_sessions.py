@@ -11,7 +11,7 @@ import moldau.testing
 from moldau.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions, TooManyAttemptsError
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError, MoldauError
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 Story = Callable[[Sessions, ManualClock], Awaitable[None]]
 

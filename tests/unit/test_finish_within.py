@@ -8,8 +8,8 @@ import gc
 import pytest
 
 from moldau.clock import Interruption, WorkInterrupted, finish_within
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.testing import ManualClock
-from moldau.testing.manual_clock import wait_until_idle
 
 
 def test_work_that_is_done_in_time_gives_its_result() -> None:

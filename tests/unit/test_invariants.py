@@ -22,7 +22,7 @@ def texts(*, simulation: bool) -> dict[Path, str]:
     return {
         path: path.read_text()
         for path in paths
-        if ("testing" in path.relative_to(SOURCE).parts) == simulation
+        if (path.relative_to(SOURCE).parts[0] in ("simulation", "testing")) == simulation
     }
 
 

@@ -2,7 +2,7 @@
 
 A session is one conversation (`Hello`, then requests by number) that may go on over another
 connection. Three use it: `store_session` is the client; `store_server` serves the embedded store of
-one machine; `moldau.testing.simulated_coordination` is the service of a simulated cluster. How
+one machine; `moldau.simulation.coordination_service` is the service of a simulated cluster. How
 messages travel is a matter of each: `store_codec` has their bytes.
 """
 

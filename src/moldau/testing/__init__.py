@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moldau.testing.manual_clock import ManualClock
-    from moldau.testing.memory_files import MemoryFiles
-    from moldau.testing.memory_network import MemoryNetwork
+    from moldau.simulation.cluster import SimulatedCluster
+    from moldau.simulation.manual_clock import ManualClock
+    from moldau.simulation.memory_files import MemoryFiles
+    from moldau.simulation.memory_network import MemoryNetwork
     from moldau.testing.running_broker import RunningBroker, broker
     from moldau.testing.running_cluster import RunningCluster, cluster
     from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
-    from moldau.testing.simulated_cluster import SimulatedCluster
 else:
     _HOMES = {
-        "ManualClock": "moldau.testing.manual_clock",
-        "MemoryFiles": "moldau.testing.memory_files",
-        "MemoryNetwork": "moldau.testing.memory_network",
+        "ManualClock": "moldau.simulation.manual_clock",
+        "MemoryFiles": "moldau.simulation.memory_files",
+        "MemoryNetwork": "moldau.simulation.memory_network",
         "RunningBroker": "moldau.testing.running_broker",
         "RunningCluster": "moldau.testing.running_cluster",
         "SecuredBroker": "moldau.testing.running_secured_broker",
-        "SimulatedCluster": "moldau.testing.simulated_cluster",
+        "SimulatedCluster": "moldau.simulation.cluster",
         "broker": "moldau.testing.running_broker",
         "cluster": "moldau.testing.running_cluster",
         "secured_broker": "moldau.testing.running_secured_broker",

@@ -389,7 +389,7 @@ MUTANTS = (
                 "state.leader_epoch < seen_epoch",
             ),
             Edit(
-                "moldau.testing.cluster_images",
+                "moldau.simulation.observer",
                 "ClusterImages._note_pair",
                 "state.leader_epoch <= former.leader_epoch",
                 "state.leader_epoch < former.leader_epoch",

@@ -6,7 +6,7 @@ from mutants.mutant import Edit, Mutant
 
 _OWED = "moldau.broker.api"
 _DISPATCH = "moldau.broker.dispatch"
-_MEMORY = "moldau.testing.memory_connection"
+_MEMORY = "moldau.simulation.memory_connection"
 _SOCKET = "moldau.net.connection"
 _REPLICATED = "unit/broker/handlers/test_replicated_data.py"
 _NETWORK = "contract/test_network.py"

@@ -16,10 +16,10 @@ from moldau.broker.server import BrokerServer
 from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
+from moldau.simulation.manual_clock import ManualClock, SkewedClock, wait_until_idle
+from moldau.simulation.memory_files import MemoryFiles
+from moldau.simulation.memory_network import MemoryNetwork
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE
-from moldau.testing.manual_clock import ManualClock, SkewedClock, wait_until_idle
-from moldau.testing.memory_files import MemoryFiles
-from moldau.testing.memory_network import MemoryNetwork
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers

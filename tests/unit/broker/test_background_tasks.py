@@ -27,10 +27,10 @@ from moldau.records.record_batch import build_batch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetcher import ReplicaFetcher
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor
 from moldau.testing import ManualClock
-from moldau.testing.manual_clock import wait_until_idle
 
 from .cluster_stage import Cluster, play
 from .test_broker_in_memory import World

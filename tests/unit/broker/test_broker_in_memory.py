@@ -20,9 +20,9 @@ from moldau.coordination.embedded import EmbeddedStore
 from moldau.errors import ErrorCode, StartupError
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import build_batch, records_of
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
-from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers, Workers

@@ -13,7 +13,7 @@ from moldau.broker.security import BrokerSecurity
 from moldau.config.current import CurrentBrokerOptions
 from moldau.errors import ConfigurationError
 from moldau.metrics.figures import BrokerFigures
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"

@@ -14,7 +14,7 @@ from moldau.config.listener_options import ListenerOptions
 from moldau.config.option import Layers
 from moldau.metrics.figures import BrokerFigures
 from moldau.security.certificates import issue, make_authority
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 AUTHORITY = make_authority("authority")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from moldau.broker.server import BrokerServer
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.messages import parse_response
 
 from .test_send_and_go import PatientWorld, produce_frame, request, tell

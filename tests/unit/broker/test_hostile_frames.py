@@ -18,8 +18,8 @@ from moldau.broker.dispatch import RequestPump
 from moldau.broker.handlers import load_handler
 from moldau.metrics.figures import ConnectionFigures, RequestFigures
 from moldau.model import ANONYMOUS, Principal
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.tasks import TaskSupervisor
-from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.apis import METADATA, SERVED
 from moldau.wire.headers import request_prefix
 from moldau.wire.messages import encode_request

@@ -14,9 +14,9 @@ from moldau.broker.identity import BrokerIdentity, establish_identity
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.errors import StartupError
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log_store import LogStore
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 from support.memory_stores import open_memory_store
 

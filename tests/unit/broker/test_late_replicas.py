@@ -13,7 +13,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordination.port import Operation
 from moldau.errors import ErrorCode
 from moldau.replication.published_images import PublishedImages
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .test_broker_in_memory import World
 

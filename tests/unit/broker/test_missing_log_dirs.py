@@ -16,8 +16,8 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import StartupError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.records.record_batch import build_batch
-from moldau.testing.manual_clock import wait_until_idle
-from moldau.testing.memory_files import MemoryFiles
+from moldau.simulation.manual_clock import wait_until_idle
+from moldau.simulation.memory_files import MemoryFiles
 
 from .cluster_stage import DATA, Cluster, Machine, play
 

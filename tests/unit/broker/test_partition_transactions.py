@@ -21,7 +21,7 @@ from moldau.groups.rules.share_group import ShareGroup
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import build_batch
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 9, 10
 DELETE_RECORDS = 21

@@ -8,8 +8,8 @@ import pytest
 from moldau.broker.fetch import FetchSessions, Terms
 from moldau.broker.purgatory import Purgatory
 from moldau.model import TopicPartition
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.testing import ManualClock
-from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.fetch_frame import FetchPartition
 
 CLICKS, ORDERS = TopicPartition("clicks", 0), TopicPartition("orders", 0)

@@ -18,7 +18,7 @@ from moldau.errors import ErrorCode
 from moldau.net.port import Channel
 from moldau.quotas import QuotaKind
 from moldau.records.record_batch import build_batch
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     CREATE_PARTITIONS,

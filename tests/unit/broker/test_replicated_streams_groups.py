@@ -8,7 +8,7 @@ from typing import Any
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.model import GROUP_OFFSETS_TOPIC
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 OFFSET_COMMIT, FIND_COORDINATOR, ALTER_CLIENT_QUOTAS = 8, 10, 49
 DELETE_GROUPS, STREAMS_GROUP_HEARTBEAT, STREAMS_GROUP_DESCRIBE = 42, 88, 89

@@ -30,8 +30,8 @@ from moldau.security.rules.plain import format_plain
 from moldau.security.rules.sasl_states import FrameVerdict, SaslState
 from moldau.security.rules.scram import ScramClient, ScramCredential
 from moldau.security.sasl_server import SaslMechanisms, StoredLogins, Token
+from moldau.simulation.manual_clock import ManualClock
 from moldau.tasks import TaskSupervisor
-from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 HANDSHAKE, METADATA = 17, 3

@@ -29,7 +29,7 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.model import BrokerId
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.apis import SERVED
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit

@@ -18,9 +18,9 @@ from moldau.config.topic_options import TopicOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedSession, EmbeddedStore
 from moldau.errors import StartupError
 from moldau.model import BrokerId, TopicId, TopicPartition
+from moldau.simulation.manual_clock import ManualClock
 from moldau.storage.files import RealFiles
 from moldau.storage.log_store import LogStore
-from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from moldau.broker.transaction_verifier import Question, TransactionVerifier
 from moldau.errors import ErrorCode, NoAnswerError
 from moldau.model import TRANSACTION_STATE_TOPIC, BrokerId, TopicPartition
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 from moldau.wire.headers import read_request_header
 from moldau.wire.messages import encode_response, parse_request

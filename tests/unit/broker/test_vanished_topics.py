@@ -12,7 +12,7 @@ from moldau.coordination.embedded import EmbeddedSession
 from moldau.coordination.port import Create, Node
 from moldau.model import NO_BROKER
 from moldau.records.record_batch import build_batch
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .cluster_stage import DATA, Cluster, Machine, play
 

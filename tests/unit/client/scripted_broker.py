@@ -17,8 +17,8 @@ from moldau.client.connections import ConnectionSettings
 from moldau.client.rules.broker_errors import Backoff
 from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import Connection
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_network import MemoryNetwork
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_network import MemoryNetwork
 from moldau.wire.headers import read_request_header
 from moldau.wire.messages import encode_response, parse_request
 from moldau.wire.shape import fit

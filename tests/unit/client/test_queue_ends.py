@@ -19,7 +19,7 @@ from moldau.client.queue.queue import Queue, QueueArguments
 from moldau.client.queue.rules.in_flight import InFlightRecord
 from moldau.errors import AcknowledgementError, ConnectionLostError
 from moldau.model import AcknowledgeType
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 
 class SilentRequests:

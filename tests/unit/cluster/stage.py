@@ -32,7 +32,7 @@ from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.errors import InvalidConfigError
 from moldau.model import BrokerId, TopicId, TopicPartition
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers
 
 PATIENCE = 30.0

@@ -27,7 +27,7 @@ from moldau.model import (
     PatternType,
     ResourcePattern,
 )
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers
 
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP

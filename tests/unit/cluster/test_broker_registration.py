@@ -11,7 +11,7 @@ from moldau.cluster.rules.metadata_image import BrokerState
 from moldau.coordination.port import ANY_VERSION
 from moldau.errors import BrokerIdNotRegisteredError, InvalidRequestError
 from moldau.model import BrokerId
-from moldau.testing.manual_clock import SkewedClock
+from moldau.simulation.manual_clock import SkewedClock
 
 from .stage import Stage, play
 

@@ -12,7 +12,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.alterations import ConfigChange
 from moldau.coordination.port import StoreLostError
-from moldau.testing.manual_clock import SkewedClock, wait_until_idle
+from moldau.simulation.manual_clock import SkewedClock, wait_until_idle
 
 from .stage import Stage, play
 

@@ -27,7 +27,7 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import BrokerId
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
 

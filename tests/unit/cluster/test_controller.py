@@ -17,7 +17,7 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Node
 from moldau.errors import ForeignStoreError, NotControllerError, StartupError
 from moldau.model import NO_BROKER
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
 

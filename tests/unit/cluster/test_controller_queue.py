@@ -31,7 +31,7 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
 

@@ -10,7 +10,7 @@ from cluster.stage import Stage, play
 from moldau.cluster import layout
 from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 STRANGE = ("a/b", ".", "..", "<default>", "für alle", "100%", "\x00", "a b")
 

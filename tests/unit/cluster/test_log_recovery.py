@@ -14,7 +14,7 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.errors import ElectionNotNeededError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
 

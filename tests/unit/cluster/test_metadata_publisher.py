@@ -16,7 +16,7 @@ from moldau.config.alterations import ConfigChange
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.coordination.port import Create, Node, Operation, StoreLostError
 from moldau.model import BrokerId
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Stage, play
 

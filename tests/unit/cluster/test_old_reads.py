@@ -31,10 +31,13 @@ from moldau.model import (
     ResourcePattern,
 )
 from moldau.security.rules.scram import HASHES, make_credential
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
-from moldau.testing.memory_network import MemoryNetwork
-from moldau.testing.simulated_coordination import CoordinationService
-from moldau.testing.simulated_session import SimulatedSession, open_session
+from moldau.simulation.coordination_service import (
+    CoordinationService,
+    SimulatedSession,
+    open_session,
+)
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.memory_network import MemoryNetwork
 
 CLICKS = AclBinding(
     ResourcePattern(AclResourceType.TOPIC, "clicks"),

@@ -9,7 +9,7 @@ import pytest
 from cluster.stage import Stage, play
 from moldau.cluster import layout, quota_nodes
 from moldau.quotas import DEFAULT, QuotaEntity
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 PRODUCE, FETCH, PERCENT = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 

@@ -19,7 +19,7 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Operation, SessionExpiredError, StoreLostError
 from moldau.errors import InvariantViolation, NotControllerError
 from moldau.model import BrokerId, LeaderEpoch
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
 

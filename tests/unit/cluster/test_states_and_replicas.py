@@ -22,7 +22,7 @@ from moldau.cluster.state_writer import RETRY_SECONDS
 from moldau.coordination.port import Node, Operation, StoreLostError
 from moldau.errors import InvariantViolation
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
 

@@ -22,7 +22,7 @@ from moldau.errors import (
 )
 from moldau.model import Principal
 from moldau.security.rules.delegation_tokens import DelegationToken, token_password
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")

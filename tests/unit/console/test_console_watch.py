@@ -20,7 +20,7 @@ from moldau.console.settings import ConsoleSettings
 from moldau.console.watch import LOOK_SECONDS, ConsoleWatch
 from moldau.errors import ClusterUnreachableError
 from moldau.model import TopicPartition
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 SETTINGS = ConsoleSettings(bootstrap="h:1")
 CLUSTER = ClusterDescription(

@@ -21,7 +21,7 @@ from moldau.coordination.port import (
     StoreLostError,
 )
 from moldau.errors import StartupError
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers, Workers
 
 T = TypeVar("T")

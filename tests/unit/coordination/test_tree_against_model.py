@@ -27,7 +27,7 @@ from moldau.coordination.port import (
     Operation,
     SetData,
 )
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 SESSIONS = 2

@@ -10,7 +10,7 @@ from moldau.coordination import zookeeper
 from moldau.coordination.port import StoreLostError
 from moldau.coordination.zookeeper import ZookeeperSession
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers
 
 

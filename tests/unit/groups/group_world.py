@@ -15,8 +15,8 @@ from moldau.broker.server import BrokerServer
 from moldau.coordination.embedded import EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Channel
+from moldau.simulation.manual_clock import SkewedClock
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
-from moldau.testing.manual_clock import SkewedClock
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers

@@ -33,7 +33,7 @@ from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.rules.share_group import ShareGroup
 from moldau.model import GROUP_OFFSETS_TOPIC, LeaderEpoch
 from moldau.replication.partition import Partition
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 WEEK_SECONDS = 7 * 24 * 3600
 

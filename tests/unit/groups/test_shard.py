@@ -41,7 +41,7 @@ from moldau.groups.rules.streams_assignor import TASKS_AT_ONCE
 from moldau.groups.rules.streams_tasks import Tasks
 from moldau.groups.rules.streams_topology import Subtopology, Topology
 from moldau.groups.shard import GroupShard
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 
 COMMIT_TIMEOUT_MS = 5_000
 

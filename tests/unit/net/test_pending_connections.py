@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from moldau.net.connection_quotas import PENDING_SECONDS, PendingConnections
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 
 class Client:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from moldau.quotas import DEFAULT, ClientQuotas, QuotaEntity, QuotaKind, QuotaWindows
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 PRODUCE = QuotaKind.PRODUCE
 

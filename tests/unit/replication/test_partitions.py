@@ -25,9 +25,9 @@ from moldau.replication.partition import Partition
 from moldau.replication.partition_reads import FollowedRead
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_logs import MADE_AT_ONCE
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
-from moldau.testing.manual_clock import wait_until_idle
 from moldau.workers import InlineWorkers, Workers
 from replication.replica_bench import Observer
 

@@ -7,7 +7,7 @@ from moldau.records.batch_header import stamp
 from moldau.records.record_batch import build_batch
 from moldau.replication.replica_fetcher import interrupt_after_seconds
 from moldau.replication.rules.leadership import SUSPICIOUS_REPEATS
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
 from moldau.wire.fetch_frame import FetchRequest
 from replication.replica_bench import TOPIC_ID, Bench, Replica, run_story

@@ -10,8 +10,8 @@ import pytest
 
 from moldau.errors import DecompressionLimitError, RequestTimedOutError
 from moldau.replication.unpacking import SMALL_AT_ONCE, SMALL_BYTES, TIMEOUT_SECONDS, Unpacker
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.testing import ManualClock
-from moldau.testing.manual_clock import wait_until_idle
 from moldau.workers import InlineWorkers
 
 T = TypeVar("T")

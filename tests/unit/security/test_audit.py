@@ -15,7 +15,7 @@ from moldau.security.audit import (
     AuditLog,
     write_audit_file,
 )
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 
 class _Clock(ManualClock):

@@ -24,7 +24,7 @@ from moldau.shares.rules.in_flight import DeadRange, Limits, Wanted
 from moldau.shares.share_partition import SharePartition, ShareRead
 from moldau.shares.share_partitions import SharePartitions
 from moldau.shares.share_settings import ShareSettings
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 
 GROUP = "workers"
 

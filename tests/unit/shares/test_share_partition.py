@@ -22,7 +22,7 @@ from moldau.shares.rules.dead_letters import DeadLetterSettings
 from moldau.shares.rules.delivery_state import NO_START_OFFSET, DeliveryState
 from moldau.shares.rules.in_flight import DeadRange, Wanted
 from moldau.shares.share_partition import SharePartition, ShareRead
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from shares.share_bench import GROUP, ShareBench, share_story
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT

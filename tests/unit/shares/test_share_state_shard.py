@@ -11,7 +11,7 @@ from moldau.shares.rules.delivery_state import SharePartitionKey, ShareStateWrit
 from moldau.shares.rules.state_events import InitializeState, StateEvent, WriteState
 from moldau.shares.rules.state_records import ShareStateRecord
 from moldau.shares.share_state_shard import ShareStateShard
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 KEY = SharePartitionKey("workers", UUID(int=7), 0)
 

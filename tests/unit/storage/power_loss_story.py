@@ -34,11 +34,11 @@ from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.record import Record
 from moldau.records.record_batch import build_batch, records_of
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log_store import LogStore
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 DATA = Path("data")

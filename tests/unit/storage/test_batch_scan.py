@@ -10,9 +10,9 @@ from log_bench import batch_of
 
 from moldau.errors import StorageError
 from moldau.records.batch_header import stamp
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.batch_scan import walk_batches, walk_valid_batches
 from moldau.storage.files import File
-from moldau.testing.memory_files import MemoryFiles
 
 
 def a_file(data: bytes) -> File:

@@ -16,11 +16,11 @@ from log_bench import START_MS, batch_of, offsets_of, options, read_all
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import TopicId, TopicPartition
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.clean_marker import describe_segments
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 CLICKS = TopicPartition("clicks", 0)

@@ -14,10 +14,10 @@ from log_bench import START_MS, LogBench, read_all
 from moldau.records.batch_header import read_header
 from moldau.records.codec import LATEST_KEY_BYTES
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.simulation.memory_files import MemoryFile, MemoryFiles
 from moldau.storage import compaction_round
 from moldau.storage.log import Log
 from moldau.storage.transaction_index import AbortedTransaction
-from moldau.testing.memory_files import MemoryFile, MemoryFiles
 
 
 def names_in(bench: LogBench) -> list[str]:

@@ -17,9 +17,9 @@ from moldau.errors import StorageError
 from moldau.model import Offset
 from moldau.records.record import Record
 from moldau.replication.rules.truncation import find_cut
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
-from moldau.testing.memory_files import MemoryFiles
 
 T = TypeVar("T")
 

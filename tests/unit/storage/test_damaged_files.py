@@ -23,11 +23,11 @@ from moldau.errors import StartupError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 DATA = Path("data")

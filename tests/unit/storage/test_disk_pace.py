@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from moldau.simulation.manual_clock import ManualClock
 from moldau.storage.disk_pace import DiskPace
-from moldau.testing.manual_clock import ManualClock
 
 
 async def advance_until_done(clock: ManualClock, *tasks: asyncio.Task[None]) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from moldau.records.record_batch import build_batch
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.batch_scan import walk_valid_batches
-from moldau.testing.memory_files import MemoryFiles
 
 
 def batch(offset: int, leader_epoch: int) -> bytes:

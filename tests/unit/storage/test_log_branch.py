@@ -18,9 +18,9 @@ from moldau.errors import StorageError
 from moldau.model import TopicId, TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 TRIAL = TopicPartition("trial", 0)

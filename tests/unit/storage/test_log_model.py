@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from log_bench import START_MS, LogBench, batch_of, headers_in, read_all
 
 from moldau.records.batch_header import BatchHeader
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log import Log
 from moldau.storage.rules.epoch_cache import EpochCache
-from moldau.testing.memory_files import MemoryFiles
 
 
 class LogMachine(RuleBasedStateMachine):

@@ -14,11 +14,11 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, Bench, append
 from moldau.errors import StartupError
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.files import Files
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
-from moldau.testing.memory_files import MemoryFiles
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])

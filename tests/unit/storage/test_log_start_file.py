@@ -13,6 +13,8 @@ from log_bench import START_MS, batch_of, offsets_of, options, read_all
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import TopicId, TopicPartition
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log import Log
 from moldau.storage.log_start_file import read_log_start, write_log_start
 from moldau.storage.log_store import LogStore
@@ -21,8 +23,6 @@ from moldau.storage.rules.file_names import (
     LOG_START_OFFSET_FILE,
     LOG_START_OFFSETS_FILE,
 )
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 CLICKS = TopicPartition("clicks", 0)

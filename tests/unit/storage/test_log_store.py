@@ -18,13 +18,13 @@ from log_bench import DEFAULTS, START_MS, batch_of, offsets_of, read_all
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError, StorageError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
+from moldau.simulation.manual_clock import ManualClock
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.files import Files, RealFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.storage.set_aside import put_away
-from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 CLICKS = TopicPartition("clicks", 0)

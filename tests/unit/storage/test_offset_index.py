@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.entry_file import PENDING_LIMIT_BYTES
 from moldau.storage.files import RealFiles
 from moldau.storage.offset_index import ENTRY_BYTES, IndexedBatch, OffsetIndex
-from moldau.testing.memory_files import MemoryFiles
 
 BASE = 5000
 PATH = Path("00000000000000005000.index")

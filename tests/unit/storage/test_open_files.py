@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.files import File
 from moldau.storage.open_files import OpenFiles
-from moldau.testing.memory_files import MemoryFiles
 
 
 class Holder:

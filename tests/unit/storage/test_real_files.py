@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage import files as files_module
 from moldau.storage.files import Files, FileSlice, RealFiles, open_file_budget
-from moldau.testing.memory_files import MemoryFiles
 
 
 @pytest.mark.parametrize("files", [RealFiles(), MemoryFiles()], ids=["real", "memory"])

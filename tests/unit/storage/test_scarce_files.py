@@ -20,8 +20,8 @@ from moldau.errors import StorageError
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.replication.rules.truncation import find_cut
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log import Log
-from moldau.testing.memory_files import MemoryFiles
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from log_bench import START_MS, batch_of
 
 from moldau.records.batch_header import read_header, stamp
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.segment import Boundary, Segment
-from moldau.testing.memory_files import MemoryFiles
 
 BASE = 100
 FOLDER = Path("clicks-0")

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.time_index import IndexedTime, TimeIndex
-from moldau.testing.memory_files import MemoryFiles
 
 BASE = 70
 PATH = Path("00000000000000000070.timeindex")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.transaction_index import ENTRY_BYTES, AbortedTransaction, TransactionIndex
-from moldau.testing.memory_files import MemoryFiles
 
 PATH = Path("00000000000000000000.txnindex")
 FIRST = AbortedTransaction(7, 10, 20, 15)

@@ -23,8 +23,8 @@ from moldau.records.record_batch import (
     find_marker,
     records_of,
 )
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.log import Log
-from moldau.testing.memory_files import MemoryFiles
 
 PRODUCERS = st.integers(1, 3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from moldau.testing.error_answers import error_answer
+from moldau.testing.injected_errors import error_answer
 from moldau.wire.apis import SERVED
 from moldau.wire.headers import read_request_header
 from support.requests import error_codes_of, full_request

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from moldau.simulation.memory_files import MemoryFiles
 from moldau.storage.files import Files
-from moldau.testing.journaled_files import JournaledFiles, PowerSwitch
-from moldau.testing.memory_files import MemoryFiles
+from moldau.testing.journaled_broker import JournaledFiles, PowerSwitch
 
 
 class Machine:

@@ -20,7 +20,7 @@ from moldau.model import (
     ResourcePattern,
 )
 from moldau.records.record_batch import build_batch
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.apis import FETCH, PRODUCE
 from moldau.wire.fetch_exchange import (
     FINAL_EPOCH,

@@ -12,7 +12,7 @@ from kio.index import load_request_schema
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.cluster.rules.metadata_image import BrokerState
 from moldau.errors import ErrorCode
-from moldau.testing.manual_clock import wait_until_idle
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.layout import layout_of
 
 METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 10, 60, 75

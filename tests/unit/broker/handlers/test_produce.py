@@ -17,9 +17,9 @@ from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch
 from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.simulation.manual_clock import wait_until_idle
 from moldau.storage.log import AppendResult
 from moldau.testing import ManualClock
-from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import RequestHeader, read_response_header
 from moldau.wire.produce_frame import ProduceAnswer, encode_produce_request, parse_produce_response

@@ -21,7 +21,7 @@ from moldau.errors import (
     StorageError,
 )
 from moldau.records.record_batch import EndTransactionMarker
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 
 class Numbers:

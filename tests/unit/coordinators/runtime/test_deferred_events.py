@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from moldau.coordinators.runtime.shard import Complete, DeferredEventQueue
 from moldau.errors import ErrorCode
-from moldau.testing.manual_clock import ManualClock
+from moldau.simulation.manual_clock import ManualClock
 
 TIMEOUT_MS = 5_000
 

@@ -28,7 +28,7 @@ from moldau.model import (
     LeaderEpoch,
     TopicId,
 )
-from moldau.testing.manual_clock import ManualClock, wait_until_idle
+from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 
 IN_A_CLUSTER = {"zookeeper.connect": "127.0.0.1:2181"}
 

@@ -1,0 +1,652 @@
+"""Takers of a share group in a simulated cluster: the shipped `AsyncQueue`, each in a process.
+
+They take records, accept most of them, release and reject some, keep some for longer than a lock
+lasts, with and without renewing it, and forget some. Now and then a process crashes, is frozen, or
+closes its queue and is followed by another. In some seeds all of them go for a while, each in one
+of these ways, and somebody alters or deletes the offsets of the group. `share_history` knows what
+must not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
+
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import ShareGroupOffset
+from moldau.client.consumer.rules.instructions import Failure
+from moldau.client.queue.jobs import AsyncJob
+from moldau.client.queue.queue import AsyncQueue
+from moldau.client.queue.rules.in_flight import (
+    SendShareAcknowledge,
+    SendShareFetch,
+    ShareAnswer,
+)
+from moldau.errors import ClientError, KafkaError
+from moldau.model import AcknowledgeType, TopicPartition
+from moldau.shares.rules.offset_runs import OffsetRun
+from moldau.simulation.clients import Client
+from moldau.simulation.history import ClusterHistory
+from moldau.simulation.memory_network import MemoryHost
+from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
+
+_TAKE_SECONDS: Final = 0.4
+_PAUSE_SECONDS: Final = 0.1
+_TASKS: Final = 2
+_SHORTEST_LIFE_SECONDS: Final = 2.0
+_LONGEST_LIFE_SECONDS: Final = 6.0
+_LONGEST_FREEZE_SECONDS: Final = 2.0
+_LONGEST_JOB_SECONDS: Final = 2.0
+"""Longer than a lock lasts."""
+_CLOSE_SECONDS: Final = 5.0
+_NAP_SECONDS: Final = 0.5
+_DELETION_SHARE: Final = 0.4  # of the alterations of offsets
+
+MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
+Asked = SendShareFetch | SendShareAcknowledge
+
+
+class ShareBook(Protocol):
+    """Looks into the brokers when a taker was told something (`cluster_shares`)."""
+
+    def look(self, partition: TopicPartition) -> None:
+        """At what leaders know of the partition."""
+        ...
+
+    def see_record(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A taker was given it."""
+        ...
+
+    def require_stored(
+        self, partition: TopicPartition, offsets: Collection[int], kind: AcknowledgeType
+    ) -> None:
+        """What was confirmed is in the log of the share coordinator."""
+        ...
+
+    def require_altered(self, partition: TopicPartition, start_offset: int | None) -> None:
+        """So is an alteration; None when all that was known was to be forgotten."""
+        ...
+
+
+class TakerProgram:
+    """What runs in a taker's process: a queue, and a loop that takes and deals with records."""
+
+    def __init__(
+        self,
+        taker: SimulatedTaker,
+        process: SimulatedProcess,
+        clock: ProcessClock,
+        queue: AsyncQueue,
+        *,
+        is_diligent: bool,
+    ) -> None:
+        self.process = process
+        self.is_ending = False
+        self._taker = taker
+        self._clock = clock
+        self._queue = queue
+        self._began_at = clock.monotonic()
+        self._is_diligent = is_diligent  # accepts everything at once, and does not wait
+        self._hear_answers()
+        self.task = process.spawn(self._run())
+
+    def _hear_answers(self) -> None:
+        """What a broker has given counts, be the record taken or not; a user need not know."""
+        machine, book = self._queue._core._machine, self._taker.told
+        answered, failed = machine.answered, machine.failed
+
+        def hear(asked: Asked, answer: ShareAnswer) -> None:
+            topics = self._queue._core._client.metadata.current.topics.values()
+            names = {topic.topic_id: topic.name for topic in topics}
+            for row in answer.partitions:
+                place = TopicPartition(names.get(row.partition[0], "?"), row.partition[1])
+                for first, last, count in row.acquired:
+                    book.receive(
+                        place, range(first, last + 1), count, asked.sent_at, self._began_at
+                    )
+                    self._taker.book.look(place)
+            answered(asked, answer)
+
+        def miss(asked: Asked, failure: Failure) -> None:
+            book.lose_answers(isinstance(asked, SendShareFetch))
+            failed(asked, failure)
+
+        machine.answered = hear  # type: ignore[method-assign]
+        machine.failed = miss  # type: ignore[method-assign]
+
+    async def _run(self) -> None:
+        # While one task waits, a queue takes as many in advance as wait: one alone is quicker.
+        tasks = 1 if self._is_diligent else _TASKS
+        await asyncio.gather(*(self._work() for _ in range(tasks)))
+        try:
+            await self._queue.close(_CLOSE_SECONDS)
+        except (KafkaError, ClientError):
+            return
+
+    async def _work(self) -> None:
+        while not self.is_ending:
+            try:
+                jobs = await self._queue.take_batch(self._taker.batch_size, _TAKE_SECONDS)
+            except (KafkaError, ClientError):
+                await self._clock.sleep(_PAUSE_SECONDS)  # an unreachable cluster at the beginning
+                continue
+            self._taker.progress += 1
+            await self._deal_with(jobs)
+
+    async def _deal_with(self, jobs: Sequence[AsyncJob]) -> None:
+        book = self._taker.told
+        alterations = {place: book.alteration(place) for place in map(_place_of, jobs)}
+        outcomes = await asyncio.gather(
+            *(self._do(job, alterations[_place_of(job)]) for job in jobs)
+        )
+        stored: dict[tuple[TopicPartition, AcknowledgeType], list[int]] = defaultdict(list)
+        for job, kind in zip(jobs, outcomes, strict=True):
+            if kind is not None:
+                stored[_place_of(job), kind].append(job.record.offset)
+        for (partition, kind), offsets in stored.items():
+            self._taker.book.look(partition)
+            if book.alteration(partition) == alterations[partition]:
+                self._taker.book.require_stored(partition, offsets, kind)
+
+    async def _do(self, job: AsyncJob, alteration: int) -> AcknowledgeType | None:
+        """What became of the record, if the broker has confirmed it."""
+        taker, random = self._taker, self._taker.random
+        taker.see(job)
+        chance = 1.0 if self._is_diligent else random.random()
+        try:
+            if chance < 0.05:
+                return None  # forgotten: the lock will be over
+            if chance < 0.20:
+                await self._take_long(job, keeps=chance < 0.12)
+            kind = AcknowledgeType.ACCEPT
+            if 0.20 <= chance < 0.32:
+                kind = AcknowledgeType.RELEASE
+            elif 0.32 <= chance < 0.37:
+                kind = AcknowledgeType.REJECT
+            if taker.told.alteration(_place_of(job)) == alteration:
+                taker.told.attempt(_place_of(job), job.record.offset, kind)
+            waits = kind is not AcknowledgeType.ACCEPT or 0.45 <= chance < 1
+            await self._say(job, kind, waits=waits)
+        except (KafkaError, ClientError):
+            return None
+        if not waits or taker.told.alteration(_place_of(job)) != alteration:
+            return None
+        taker.told.confirm(_place_of(job), job.record.offset, kind, self._clock.monotonic())
+        return kind
+
+    async def _take_long(self, job: AsyncJob, *, keeps: bool) -> None:
+        if keeps:
+            job.keep()
+        await self._clock.sleep(self._taker.random.uniform(0, _LONGEST_JOB_SECONDS))
+        if not keeps and self._taker.random.random() < 0.5:
+            await job.renew()
+
+    async def _say(self, job: AsyncJob, kind: AcknowledgeType, *, waits: bool) -> None:
+        if kind is AcknowledgeType.ACCEPT:
+            await job.accept(wait=waits)
+        elif kind is AcknowledgeType.RELEASE:
+            await job.release(wait=waits)
+        else:
+            await job.reject(wait=waits)
+
+
+class SimulatedTaker(Client):
+    """One place in a share group, and the queues that have it one after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        told: ShareHistory,
+        book: ShareBook,
+        topics: Collection[str],
+        bootstrap: str,
+        broker_count: int,
+        make_process: MakeProcess,
+        is_diligent: bool = False,
+    ) -> None:
+        super().__init__(name, history, random)
+        self.random = random
+        self.told = told
+        self.book = book
+        self.may_take = asyncio.Event()  # nobody wants the group to be empty
+        self.may_take.set()
+        self.is_out = asyncio.Event()  # as far as this one goes, the group will be empty
+        self.batch_size = 500 if is_diligent else random.choice((1, 3, 20))
+        self._topics = topics
+        self._bootstrap = bootstrap
+        self._broker_count = broker_count
+        self._make_process = make_process
+        self._is_diligent = is_diligent
+        self._life = 0
+
+    async def run(self) -> None:
+        program = self._begin()
+        try:
+            while not self.is_stopping:
+                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+                if not self.may_take.is_set():
+                    program = await self._stay_away(program)
+                elif not self.is_stopping and not self._is_diligent:
+                    program = await self._befall(program)
+            await self._end(program)
+            self.is_out.set()
+        except asyncio.CancelledError:
+            program.process.kill()
+            raise
+
+    async def _befall(self, program: TakerProgram) -> TakerProgram:
+        """Something happens to the process, or nothing does."""
+        chance = self.random.random()
+        if chance < 0.2:
+            program.process.kill()
+            self.told.lose_answers(self._broker_count)
+            return self._begin()
+        if chance < 0.4:
+            program.process.pause()
+            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
+            program.process.resume()
+        elif chance < 0.5:
+            await self._end(program)
+            return self._begin()
+        return program
+
+    async def _stay_away(self, program: TakerProgram) -> TakerProgram:
+        """It crashes, is frozen, or closes its queue, and comes back when it may."""
+        chance = self.random.random()
+        if chance < 0.3:
+            program.process.kill()
+            self.told.lose_answers(self._broker_count)
+        elif chance < 0.6:
+            program.process.pause()
+        else:
+            await self._end(program)
+        self.is_out.set()
+        await self.may_take.wait()
+        self.is_out.clear()
+        if not 0.3 <= chance < 0.6:
+            return self._begin()
+        program.process.resume()
+        return program
+
+    async def _end(self, program: TakerProgram) -> None:
+        program.is_ending = True
+        await asyncio.wait((program.task,))
+        self.told.lose_answers(self._broker_count)
+        program.task.result()
+
+    async def _sleep(self, shortest: float, longest: float) -> None:
+        """Short naps, so that the end is not waited for."""
+        left = self.random.uniform(shortest, longest)
+        while left > 0 and not self.is_stopping and self.may_take.is_set():
+            await asyncio.sleep(min(left, _NAP_SECONDS))
+            left -= _NAP_SECONDS
+
+    def _begin(self) -> TakerProgram:
+        self._life += 1
+        process, clock, host = self._make_process(f"{self.name}.{self._life}")
+        random = self.random
+        queue = AsyncQueue(
+            self._bootstrap,
+            group=self.told.group,
+            topic=self._topics,
+            on_unacknowledged=lambda _record, _error: None,
+            network=host,
+            clock=clock,
+            random=Random(random.random()),  # noqa: S311 of the seed
+            max_poll_records=500 if self._is_diligent else random.choice((5, 500)),
+            share_acquire_mode="batch_optimized"
+            if self._is_diligent
+            else random.choice(("auto", "batch_optimized", "record_limit")),
+            request_timeout_ms=1_500,
+            default_api_timeout_ms=4_000,
+            metadata_max_age_ms=3_000,
+            fetch_max_wait_ms=300,
+        )
+        return TakerProgram(self, process, clock, queue, is_diligent=self._is_diligent)
+
+    def see(self, job: AsyncJob) -> None:
+        seen = _place_of(job), job.record.offset, bytes(job.record.value or b"")
+        self._history.see(*seen)
+        self.book.see_record(*seen)
+
+
+class OffsetAlterer(Client):
+    """Sends all takers of a group away now and then, and has the group begin somewhere else."""
+
+    def __init__(
+        self,
+        name: str,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        told: ShareHistory,
+        book: ShareBook,
+        takers: Sequence[SimulatedTaker],
+        admin: AsyncAdmin,
+    ) -> None:
+        super().__init__(name, history, random)
+        self.progress = 1  # nobody waits for it
+        self._told = told
+        self._book = book
+        self._takers = takers
+        self._admin = admin
+
+    async def run(self) -> None:
+        for _ in range(self._random.choice((1, 1, 2))):
+            left = self._random.uniform(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+            while (left > 0 or not self._told.partitions) and not self.is_stopping:
+                await asyncio.sleep(_NAP_SECONDS)
+                left -= _NAP_SECONDS
+            if not self.is_stopping:
+                await self._empty_and_alter()
+        await self._admin.close()
+
+    async def _empty_and_alter(self) -> None:
+        for taker in self._takers:
+            taker.may_take.clear()
+        for taker in self._takers:
+            await taker.is_out.wait()
+        partitions, random = self._told.partitions, self._random
+        if random.random() < _DELETION_SHARE:
+            topic = random.choice(sorted({each.topic for each in partitions}))
+            await self._delete(topic, [each for each in partitions if each.topic == topic])
+        else:
+            chosen = random.sample(partitions, random.randint(1, len(partitions)))
+            ends = {each: self._history.promised_end(each) for each in chosen}
+            await self._alter({each: random.randint(0, end) for each, end in ends.items()})
+        for taker in self._takers:
+            taker.may_take.set()
+
+    async def _alter(self, starts: Mapping[TopicPartition, int]) -> None:
+        for partition, start_offset in starts.items():
+            self._told.alter(partition, start_offset)
+        group = self._told.group
+        await self._ask(lambda: self._admin.alter_share_group_offsets(group, starts))
+        for partition, start_offset in starts.items():
+            self._confirm(partition, start_offset)
+        try:
+            shown = await self._admin.list_share_group_offsets(group, starts)
+        except (KafkaError, ClientError):
+            return
+        for partition, start_offset in starts.items():
+            found = shown.get(partition)
+            if isinstance(found, ShareGroupOffset) and found.start_offset != start_offset:
+                self._history.report(
+                    "SHR-13", f"{group} begins at {start_offset} of {partition}, and shows {found}"
+                )
+
+    async def _delete(self, topic: str, partitions: Sequence[TopicPartition]) -> None:
+        """The group begins in the topic as in a new one: at its beginning."""
+        for partition in partitions:
+            self._told.alter(partition, 0)
+        group = self._told.group
+        await self._ask(lambda: self._admin.delete_share_group_offsets(group, [topic]))
+        for partition in partitions:
+            self._confirm(partition, None)
+
+    async def _ask(self, ask: Callable[[], Awaitable[Mapping[Any, KafkaError | None]]]) -> None:
+        """However often it has to: members that have crashed are not gone at once."""
+        while True:
+            try:
+                if not any((await ask()).values()):
+                    return
+            except (KafkaError, ClientError):
+                pass
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _confirm(self, partition: TopicPartition, start_offset: int | None) -> None:
+        self._told.confirm_alteration(partition, asyncio.get_running_loop().time())
+        self._book.require_altered(partition, start_offset)
+
+
+def _place_of(job: AsyncJob) -> TopicPartition:
+    return TopicPartition(job.record.topic, job.record.partition)
+
+
+# What the takers of a simulated share group were told, and what must never be. A rule.
+#
+# Takers tell of every record that a broker has given them, whether they came to see it or not, of
+# what they are about to say of it, and of what was confirmed; whoever looks into the brokers tells
+# what a leader knows. So it can be said:
+#
+# - A record that was accepted or rejected with the broker's word for it is given to nobody whose
+# request was sent after that, whoever leads (SHR-8). - In the end every record was accepted,
+# rejected, or delivered as often as the group allows; with a   dead-letter topic, what was not
+# accepted has a letter (SHR-9). - A record is delivered `delivery.count.limit` times at most
+# (SHR-5). - Once an alteration of the group's offsets was confirmed, a member that joins later is
+# given no   record before the new offset, and every record from there on comes to its end once
+# more, whatever   was said of it before (SHR-13). - A group that reads committed records only gets
+# none of a transaction that was aborted or has no   end (SHR-12). - Under one leader, while its
+# session lasts, the delivery count of a record does not go down   (SHR-10); and the start offset
+# never goes back, whoever leads, while nobody alters it (SHR-2).
+
+
+_FINAL = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
+
+
+class SeenLeader(NamedTuple):
+    """What a leader knows of a share partition."""
+
+    host: str
+    leader_epoch: int
+    start_offset: int
+    runs: tuple[OffsetRun, ...]
+    state_epoch: int = 0
+    """Who alters the group's offsets begins another one."""
+    loads: int = 1
+    """How often leaders have loaded the share partition: one whose session was lost does it again,
+    under the same epoch, and knows what was stored."""
+
+
+@dataclass(slots=True)
+class _Alteration:
+    """Where the group begins since its offsets were altered, and what is not told of it."""
+
+    number: int
+    start_offset: int
+    lost_answers: int
+    confirmed_at: float = inf
+
+
+_UNALTERED: Final = _Alteration(0, 0, 0)
+
+
+@dataclass(slots=True)
+class _Told:
+    """Of one record."""
+
+    deliveries: int = 0  # that takers have heard of
+    was_accepted: bool = False  # somebody was about to say so; whether it arrived or not
+    was_rejected: bool = False
+    confirmed_at: float | None = None
+    confirmed: AcknowledgeType | None = None
+
+
+class ShareHistory:
+    """Of one group. `report(rule, text)` hears of what must not be."""
+
+    def __init__(self, group: str, delivery_limit: int, report: Callable[[str, str], None]) -> None:
+        self.group = group
+        self.confirmed = 0  # accepted or rejected, with the broker's word for it
+        self._limit = delivery_limit
+        self._report = report
+        self._told: defaultdict[tuple[TopicPartition, int], _Told] = defaultdict(_Told)
+        self._lost_answers = 0  # each may have had records
+        self._altered: dict[TopicPartition, _Alteration] = {}
+        self._newest: dict[TopicPartition, SeenLeader] = {}
+        self._counts: dict[tuple[TopicPartition, int], int] = {}  # of the newest leader, locked
+
+    # Told by takers
+
+    def receive(
+        self,
+        partition: TopicPartition,
+        offsets: Iterable[int],
+        delivery_count: int,
+        sent_at: float,
+        member_since: float = inf,
+    ) -> None:
+        """An answer has these records; its request was sent then, and not before. Who is a member
+        no more since it was frozen may not have heard so yet."""
+        altered = self._altered.get(partition, _UNALTERED)
+        for offset in offsets:
+            if offset < altered.start_offset and altered.confirmed_at < min(sent_at, member_since):
+                self._report(
+                    "SHR-13",
+                    f"{partition}@{offset} is delivered to {self.group} on a request of "
+                    f"{sent_at:.3f}, after it was confirmed at {altered.confirmed_at:.3f} that the "
+                    f"group begins at {altered.start_offset}",
+                )
+            told = self._told[partition, offset]
+            told.deliveries += 1
+            if told.confirmed_at is not None and told.confirmed_at < sent_at:
+                self._report(
+                    "SHR-8",
+                    f"{partition}@{offset} is delivered to {self.group} on a request of "
+                    f"{sent_at:.3f}, after {told.confirmed} was confirmed at "
+                    f"{told.confirmed_at:.3f}",
+                )
+            if delivery_count > self._limit:
+                self._report(
+                    "SHR-5",
+                    f"{partition}@{offset} is delivered {delivery_count} times, and "
+                    f"{self._limit} are allowed",
+                )
+
+    def lose_answers(self, count: int = 1) -> None:
+        """So many requests for records may have had answers that nobody saw."""
+        self._lost_answers += count
+
+    def attempt(self, partition: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
+        """A taker is about to say what became of a record."""
+        told = self._told[partition, offset]
+        told.was_accepted |= kind is AcknowledgeType.ACCEPT
+        told.was_rejected |= kind is AcknowledgeType.REJECT
+
+    def confirm(
+        self, partition: TopicPartition, offset: int, kind: AcknowledgeType, now: float
+    ) -> None:
+        """The broker has said that it counts."""
+        told = self._told[partition, offset]
+        if kind in _FINAL and told.confirmed_at is None:
+            told.confirmed_at, told.confirmed = now, kind
+            self.confirmed += 1
+
+    # Told by whoever alters offsets
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those of which takers have had records."""
+        return sorted({partition for partition, _ in self._told})
+
+    def alteration(self, partition: TopicPartition) -> int:
+        """How often it was altered: what is said of records from before does not count."""
+        return self._altered.get(partition, _UNALTERED).number
+
+    def alter(self, partition: TopicPartition, start_offset: int) -> None:
+        """Somebody is about to have the group begin there; nobody takes anything meanwhile."""
+        number = self.alteration(partition) + 1
+        self._altered[partition] = _Alteration(number, start_offset, self._lost_answers)
+        for place in [place for place in self._told if place[0] == partition]:
+            del self._told[place]
+
+    def confirm_alteration(self, partition: TopicPartition, now: float) -> None:
+        self._altered[partition].confirmed_at = now
+
+    # Told by whoever looks into the brokers
+
+    def see_leader(self, partition: TopicPartition, seen: SeenLeader) -> None:
+        former = self._newest.get(partition)
+        if former is not None and seen.state_epoch > former.state_epoch:
+            former = None
+        if former is not None and (
+            seen.leader_epoch < former.leader_epoch or seen.state_epoch < former.state_epoch
+        ):
+            return  # it does not know yet that it was replaced, or that the offsets were altered
+        if former is not None and seen.start_offset < former.start_offset:
+            self._report(
+                "SHR-2",
+                f"{seen.host} begins at {seen.start_offset} of {partition} for {self.group}, and "
+                f"{former.host} began at {former.start_offset}",
+            )
+        if former is None or (seen.leader_epoch, seen.loads) > (
+            former.leader_epoch,
+            former.loads,
+        ):
+            self._counts = {
+                place: count for place, count in self._counts.items() if place[0] != partition
+            }
+        self._newest[partition] = seen
+        for run in seen.runs:
+            if not run.lot.is_final:
+                self._see_run(partition, seen, run)
+
+    def _see_run(self, partition: TopicPartition, seen: SeenLeader, run: OffsetRun) -> None:
+        count = run.lot.delivery_count
+        for offset in range(run.first, run.end):
+            known = self._counts.get((partition, offset), 0)
+            if count < known:
+                self._report(
+                    "SHR-10",
+                    f"{seen.host} has delivered {partition}@{offset} {count} times to "
+                    f"{self.group}, and had {known} times in epoch {seen.leader_epoch}",
+                )
+            if count and not run.lot.is_available:
+                self._counts[partition, offset] = max(known, count)
+
+    # At the end
+
+    def check_end(
+        self,
+        present: Mapping[TopicPartition, Collection[int]],
+        letters: Collection[tuple[TopicPartition, int]] | None,
+        withheld: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
+    ) -> None:
+        """`present` are the offsets of all records that the group has to have had; `letters` are
+        those with a dead letter, None without a topic for these. The group may not have had those
+        that are `withheld`."""
+        for partition, offsets in withheld.items():
+            for offset in offsets:
+                if (partition, offset) in self._told and self._told[partition, offset].deliveries:
+                    self._report(
+                        "SHR-12",
+                        f"{partition}@{offset} was delivered to {self.group}, and is no record of "
+                        "a committed transaction",
+                    )
+        for partition, offsets in present.items():
+            start_offset = self._altered.get(partition, _UNALTERED).start_offset
+            for offset in offsets:
+                if offset >= start_offset:
+                    self._check_fate(partition, offset, letters)
+
+    def _check_fate(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        letters: Collection[tuple[TopicPartition, int]] | None,
+    ) -> None:
+        told = self._told[partition, offset]
+        if told.was_accepted:
+            return
+        if letters is not None and (partition, offset) not in letters:
+            self._report(
+                "SHR-9",
+                f"{partition}@{offset} was never accepted in {self.group}, and has no dead letter",
+            )
+        altered = self._altered.get(partition, _UNALTERED)
+        most = told.deliveries + self._lost_answers - altered.lost_answers
+        if not told.was_rejected and most < self._limit:
+            self._report(
+                "SHR-9",
+                f"{partition}@{offset} was delivered {most} times to {self.group} at most, and "
+                "never accepted or rejected",
+            )

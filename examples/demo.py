@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from moldau import Producer, read_table
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.progress_files import RunReport
-from moldau.spark.pipeline.rules.progress import BatchReport
+from moldau.spark.pipeline.rules.queries import BatchReport
 from moldau.spark.pipeline.run import RunOptions, open_session, run_pipeline
+from moldau.spark.pipeline.status import RunReport
 from moldau.spark.session_factory import stop_quietly
 from moldau.testing import broker
 

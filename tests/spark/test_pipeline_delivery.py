@@ -15,10 +15,10 @@ from moldau.cli.main import run
 from moldau.client.admin.values import OffsetSpec
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
-from moldau.spark.pipeline.delivery import choose_delivery, say_delivery
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import Delivery, TopicSink
-from moldau.spark.pipeline.run import RunOptions, plan, run_pipeline
+from moldau.spark.pipeline.queries import choose_delivery, report_delivery
+from moldau.spark.pipeline.run import RunOptions, plan_pipeline, run_pipeline
 from support.pipelines import Watching, run_file, send
 from support.topics import Topics
 
@@ -62,7 +62,7 @@ def chosen_of(bootstrap: str, folder: Path) -> tuple[set[str], list[str]]:
     pipeline = load_pipeline(declare(folder, "lines", sinks))
     marked = choose_delivery(pipeline, bootstrap).sinks
     deliveries = dict.fromkeys(SINKS, cast("Delivery", "exactly once"))
-    say_delivery(replace(pipeline, sinks=marked), deliveries, said.append)
+    report_delivery(replace(pipeline, sinks=marked), deliveries, said.append)
     return {s.name for s in marked if isinstance(s, TopicSink) and s.prefers_exactly_once}, said
 
 
@@ -139,4 +139,4 @@ def test_a_windowed_feed_is_said_to_be_written_at_least_once(
 
     path.write_text(text.replace(feed_sink, f"{feed_sink}options = {{ exactlyOnce = true }}\n"))
     with pytest.raises(ConfigurationError, match=r"sinks\.feed\.options\.exactlyOnce: .* remove"):
-        plan(spark, load_pipeline(path), options)
+        plan_pipeline(spark, load_pipeline(path), options)

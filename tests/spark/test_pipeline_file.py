@@ -11,9 +11,15 @@ from moldau.cli.main import run
 from moldau.cli.pipeline import Lines, format_name, format_query
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
-from moldau.spark.pipeline.rules.flow import describe_delivery, describe_flow
-from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, SetAside
+from moldau.spark.pipeline.model import (
+    LakeSink,
+    PythonTransform,
+    SqlTransform,
+    TopicSink,
+    describe_delivery,
+    describe_flow,
+)
+from moldau.spark.pipeline.rules.queries import BatchReport, QueryProgress, SetAside
 
 WHOLE = """
 name = "clicks"
@@ -417,7 +423,7 @@ def test_check_fails_with_the_messages(tmp_path: Path, capsys: pytest.CaptureFix
 def test_run_says_what_to_install_where_there_is_no_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("moldau.spark.pipeline.needs.find_spec", lambda name: None)
+    monkeypatch.setattr("moldau.spark.session_factory.find_spec", lambda name: None)
     assert run(["pipeline", "run", str(write(tmp_path, SMALL))]) == 1
     assert "pip install 'moldau[spark]'" in capsys.readouterr().err
 

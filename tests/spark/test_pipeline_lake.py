@@ -12,9 +12,7 @@ import pytest
 
 from moldau.errors import ConfigurationError, StartupError
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.lake_loader import Lake
-from moldau.spark.pipeline.lake_state import LakeState
-from moldau.spark.pipeline.parquet_lake import ParquetLake
+from moldau.spark.pipeline.lake import Lake, LakeState, ParquetLake
 from moldau.spark.pipeline.rules.lake import COMMON_METADATA, batch_entry, decode_entry
 
 QUERY = "11111111-0000-4000-8000-000000000000"

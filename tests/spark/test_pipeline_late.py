@@ -15,10 +15,9 @@ import pytest
 import moldau
 from moldau.cli.main import run as run_command
 from moldau.errors import ConfigurationError
-from moldau.spark.pipeline.dropped_records import QueryTally
+from moldau.spark.pipeline.dropped_records import QueryTally, RecordTracer
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.plan_tracing import RecordTracer
-from moldau.spark.pipeline.rules.progress import SetAside
+from moldau.spark.pipeline.rules.queries import SetAside
 from moldau.spark.pipeline.run import PipelineFailedError
 from moldau.spark.pipeline.status import read_status
 from support.pipelines import run_file, send

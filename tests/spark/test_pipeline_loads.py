@@ -23,14 +23,12 @@ import moldau
 from moldau.client.blocking import Admin
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.cluster import fix_starts
 from moldau.spark.pipeline.delta_lake import DeltaLake
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.lake_state import Staging
-from moldau.spark.pipeline.parquet_lake import Loaded
-from moldau.spark.pipeline.progress_files import RunReport
+from moldau.spark.pipeline.lake import Loaded, Staging
 from moldau.spark.pipeline.run import PipelineFailedError
-from moldau.spark.pipeline.starts import fix_starts
-from moldau.spark.pipeline.status import read_status
+from moldau.spark.pipeline.status import RunReport, read_status
 from moldau.spark.rules.offsets import StreamOffset
 from support.pipelines import run_file, send
 from support.topics import Topics, fresh_name

@@ -12,12 +12,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from moldau.spark.pipeline import run as run_module
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.cluster_watch import ClusterWatch
+from moldau.spark.pipeline.cluster import ClusterWatch
 from moldau.spark.pipeline.dropped_records import DropCounter, QueryTally
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import Pipeline
-from moldau.spark.pipeline.queries import PlannedQuery, _followed
-from moldau.spark.pipeline.rules.failures import Loss
+from moldau.spark.pipeline.queries import PlannedQuery, _start_followed
+from moldau.spark.pipeline.rules.queries import Loss
 from moldau.spark.pipeline.run import PipelineFailedError, RunOptions, _Run
 from support.pipelines import Watching
 
@@ -77,7 +77,7 @@ def test_a_run_that_is_to_end_does_not_begin_again_for_ever_where_a_broker_answe
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, once: bool
 ) -> None:
     monkeypatch.setattr(run_module, "CLUSTER_SECONDS", 0.0)
-    monkeypatch.setattr(run_module, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(run_module, "_CHECK_SECONDS", 0.01)
     watcher = Watching()
     starts: list[int] = []
 
@@ -124,7 +124,7 @@ def test_the_first_batch_of_a_query_that_begins_again_is_not_taken_for_the_last_
         batches.append(batch)
         return cast("StreamingQuery", LostQuery())
 
-    begin = _followed(start, counter)
+    begin = _start_followed(start, counter)
     queries = []
     for _ in range(2):
         queries.append(begin())

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from moldau.errors import ConfigurationError, InvariantViolation
 from moldau.model import TopicPartition
-from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
-from moldau.spark.pipeline.rules.declaration import read_pipeline
-from moldau.spark.pipeline.rules.failures import explain_failure, is_outage, lost_its_disk
-from moldau.spark.pipeline.rules.flow import with_groups_of
+from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink, with_groups_of
+from moldau.spark.pipeline.rules.declaration import folder_columns, read_pipeline, topic_columns
 from moldau.spark.pipeline.rules.lake import (
     FileSize,
     JournalEntry,
@@ -30,7 +28,7 @@ from moldau.spark.pipeline.rules.lake import (
     plan_compaction,
     plan_moves,
 )
-from moldau.spark.pipeline.rules.progress import (
+from moldau.spark.pipeline.rules.queries import (
     BatchReport,
     QueryProgress,
     SetAside,
@@ -39,6 +37,9 @@ from moldau.spark.pipeline.rules.progress import (
     add_reports,
     decode_tally,
     encode_tally,
+    explain_failure,
+    has_lost_disk,
+    is_outage,
     merge_positions,
     parse_offset_log,
     partition_lags,
@@ -46,7 +47,6 @@ from moldau.spark.pipeline.rules.progress import (
     total_lag,
 )
 from moldau.spark.pipeline.rules.section import parse_size_bytes, parse_span_ms, spark_interval
-from moldau.spark.pipeline.rules.sinks import folder_columns, topic_columns
 from moldau.spark.rules.offsets import StreamOffset
 
 QUERY = "1f3a9c04-0000-4000-8000-000000000000"
@@ -355,8 +355,8 @@ def test_a_query_that_lost_its_cluster_is_told_from_one_that_is_wrong() -> None:
 
 
 def test_a_disk_is_lost_where_a_broker_that_is_there_has_its_replica_offline() -> None:
-    assert lost_its_disk(offline_replicas=(2, 3), brokers=(1, 2))
-    assert not lost_its_disk(offline_replicas=(3,), brokers=(1, 2))
+    assert has_lost_disk(offline_replicas=(2, 3), brokers=(1, 2))
+    assert not has_lost_disk(offline_replicas=(3,), brokers=(1, 2))
 
 
 # Groups

@@ -14,9 +14,8 @@ import moldau
 from moldau.cli.main import run as run_command
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.progress_files import RunReport
 from moldau.spark.pipeline.run import PipelineFailedError
-from moldau.spark.pipeline.status import read_status
+from moldau.spark.pipeline.status import RunReport, read_status
 from support.pipelines import run_file, send
 from support.topics import Topics, fresh_name
 

@@ -13,7 +13,7 @@ import pytest
 
 import moldau
 from moldau.errors import BrokerUnreachableError
-from moldau.spark.pipeline.cluster_watch import ClusterWatch
+from moldau.spark.pipeline.cluster import ClusterWatch
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.run import PipelineFailedError
 from moldau.testing.free_ports import take_port

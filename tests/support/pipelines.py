@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import moldau
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.progress_files import RunReport
-from moldau.spark.pipeline.rules.progress import BatchReport
+from moldau.spark.pipeline.rules.queries import BatchReport
 from moldau.spark.pipeline.run import RunOptions, run_pipeline
+from moldau.spark.pipeline.status import RunReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,16 +25,16 @@ from moldau.cli.reporting import warnings_shown
 from moldau.processes import stop_signals
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.file import load_pipeline
-from moldau.spark.pipeline.rules.flow import describe_delivery, describe_flow
+from moldau.spark.pipeline.model import describe_delivery, describe_flow
 from moldau.spark.pipeline.status import PipelineStatus, QueryStatus, read_status
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from moldau.spark.pipeline.model import Pipeline
-    from moldau.spark.pipeline.progress_files import RunReport
-    from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, SetAside
+    from moldau.spark.pipeline.rules.queries import BatchReport, QueryProgress, SetAside
     from moldau.spark.pipeline.run import RunOptions, Watcher
+    from moldau.spark.pipeline.status import RunReport
 
 
 PipelineFile = Annotated[
@@ -90,7 +90,7 @@ def run(
 
     Needs moldau[spark] and Java 17. Started again, it goes on where it was.
     """
-    from moldau.spark.pipeline.needs import require_spark
+    from moldau.spark.session_factory import require_spark
 
     pipeline = load_with_security(file)
     with stopping() as stop:
@@ -166,14 +166,15 @@ def _print_check(pipeline: Pipeline, *, is_planned: bool) -> None:
 
 
 def _plan(pipeline: Pipeline, bootstrap: str) -> None:
-    from moldau.spark.pipeline.needs import require_spark
+    from moldau.spark.session_factory import require_spark
 
     require_spark()
     import shutil
     import tempfile
     import threading
 
-    from moldau.spark.pipeline.run import RunOptions, open_session, plan
+    from moldau.spark.pipeline.run import RunOptions, open_session
+    from moldau.spark.pipeline.run import plan_pipeline as plan
     from moldau.spark.session_factory import stop_quietly
 
     log_folder = Path(tempfile.mkdtemp(prefix="moldau-check-"))

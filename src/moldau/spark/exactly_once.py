@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from moldau.client.admin.values import (
@@ -23,7 +24,11 @@ from moldau.client.admin.values import (
     OffsetSpec,
     TransactionDescription,
 )
+from moldau.client.blocking import Admin, Producer
+from moldau.client.cluster import ClientSettings, client_settings
 from moldau.client.producer.rules.transaction_manager import PreparedTransaction
+from moldau.client.read_table import read_table
+from moldau.config.client_options import AdminOptions
 from moldau.errors import (
     ConfigurationError,
     InvalidProducerIdMappingError,
@@ -33,6 +38,8 @@ from moldau.errors import (
     MoldauError,
     ProducerFencedError,
     TopicExistsError,
+    TransactionalIdAuthorizationError,
+    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 from moldau.spark.rules.batch_decisions import (
@@ -46,12 +53,11 @@ from moldau.spark.rules.batch_decisions import (
     partition_of,
     task_transactional_id,
 )
+from moldau.spark.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.client.blocking import Admin, Producer
-    from moldau.client.cluster import ClientSettings
     from moldau.spark.options import WriteOptions
 
 
@@ -87,8 +93,6 @@ def prepare_rows(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, send_rows: SendRows
 ) -> PreparedRows:
     """Write the rows of one task in a transaction, and leave that prepared."""
-    from moldau.spark.worker import freeze_once
-
     query_id, batch_id = _find_place()
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
@@ -105,8 +109,6 @@ def prepare_rows(
 
 def _find_place() -> tuple[str, int]:
     """The query and the batch that this task works for."""
-    from pyspark import TaskContext
-
     context = TaskContext.get()
     query_id = context and context.getLocalProperty(_QUERY_ID)
     batch_id = context and context.getLocalProperty(_BATCH_ID)
@@ -137,8 +139,6 @@ def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[
 @contextmanager
 def _explaining() -> Iterator[None]:
     """A broker that cannot do it says what is missing; the option that needs it is named here."""
-    from moldau.errors import TransactionalIdAuthorizationError, UnsupportedByBrokerError
-
     try:
         yield
     except (TransactionalIdAuthorizationError, UnsupportedByBrokerError) as error:
@@ -299,8 +299,6 @@ def _producer(options: WriteOptions, name: str, *, two_phases: bool) -> Iterator
 
 
 def _make_producer(options: WriteOptions, name: str, *, two_phases: bool) -> Producer:
-    from moldau.client.blocking import Producer
-
     given = {"linger.ms": "20", "client.id": "moldau-spark", **dict(options.producer)}
     given["transactional.id"] = name
     if two_phases:
@@ -330,17 +328,12 @@ def can_prepare(options: WriteOptions) -> bool:
 
 @contextmanager
 def _admin(options: WriteOptions) -> Iterator[Admin]:
-    from moldau.client.blocking import Admin
-
     with Admin(options.bootstrap, _client_settings(options)) as admin:
         yield admin
 
 
 def _client_settings(options: WriteOptions) -> ClientSettings:
     """From those options of the producer that every client has."""
-    from moldau.client.cluster import client_settings
-    from moldau.config.client_options import AdminOptions
-
     known = {one.name for one in AdminOptions.declarations().values()}
     given = {name.replace(".", "_"): value for name, value in options.producer if name in known}
     read = AdminOptions.read(given)
@@ -436,8 +429,6 @@ class DecisionLog:
         )
 
     def _read(self, bootstrap: str, settings: ClientSettings) -> Decision | None:
-        from moldau.client.read_table import read_table
-
         end = self._find_offset(read_committed=False)
         # Another query's transaction may be open before our last decision. It is short, and has a
         # time-out: what lies behind it has to be read.

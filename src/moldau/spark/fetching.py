@@ -14,6 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from moldau.arrow.raw_batches import to_record_batches
+from moldau.arrow.schema import choose_schema
 from moldau.client.consumer.rules.fetch_buffer import RawBatch, require_crc, split_batches
 from moldau.client.range_fetch import RangeReader, RangeSettings
 from moldau.client.rules.offsets import OffsetRange
@@ -56,9 +58,6 @@ def read_task(
     options: SourceOptions, task: Sequence[PartitionRange], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The records of the ranges, in order; raises DataLossError."""
-    from moldau.arrow.raw_batches import to_record_batches
-    from moldau.arrow.schema import choose_schema
-
     ours = choose_schema(schema.names, "us")
     with closing(_read_ranges(options, task)) as answers:
         for batches in gather_batches(answers):

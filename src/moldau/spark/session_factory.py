@@ -14,6 +14,7 @@ import site
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -232,3 +233,12 @@ def end_java(seconds: float) -> None:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
+
+
+def require_spark() -> None:
+    """Raise MissingExtraError, with what to do, unless pyspark and pyarrow can be imported."""
+    for name in ("pyspark", "pyarrow"):
+        if find_spec(name) is None:
+            raise MissingExtraError(
+                f"pipelines need {name}, which is not installed: pip install 'moldau[spark]'"
+            )

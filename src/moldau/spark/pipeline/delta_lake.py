@@ -13,10 +13,15 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from moldau.errors import MissingExtraError
-from moldau.spark.pipeline.durable_files import sync_files, sync_folder
-from moldau.spark.pipeline.lake_state import LakeState, Staging
-from moldau.spark.pipeline.parquet_files import count_rows, read_columns
-from moldau.spark.pipeline.parquet_lake import Loaded, inspect_staged
+from moldau.spark.pipeline.checkpoint import sync_files, sync_folder
+from moldau.spark.pipeline.lake import (
+    LakeState,
+    Loaded,
+    Staging,
+    count_rows,
+    inspect_staged_files,
+    read_columns,
+)
 from moldau.spark.pipeline.rules.lake import NO_VALUE, Move, partition_values
 
 try:
@@ -48,7 +53,7 @@ class DeltaLake:
 
     def load(self, batch_id: int, staging: Staging) -> Loaded:
         """Commit what was staged for a batch."""
-        moves, loaded = inspect_staged(self.state, staging, batch_id)
+        moves, loaded = inspect_staged_files(self.state, staging, batch_id)
         if moves:
             sync_files(self.state.folder / move.staged for move in moves)
             table = self._require_table(moves[0])

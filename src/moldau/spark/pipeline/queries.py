@@ -2,32 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.errors import ConfigurationError
+from moldau.spark.exactly_once import can_prepare
+from moldau.spark.options import read_write_options
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.dead_letters import append_to_topic, write_dead_letters
-from moldau.spark.pipeline.dropped_records import DropCounter, QueryTally
+from moldau.spark.pipeline.dropped_records import DropCounter, QueryTally, may_drop
 from moldau.spark.pipeline.frames import build_dead_letters, build_frames, columns_of
-from moldau.spark.pipeline.lake_loader import LakeLoader, open_lake, system_now
-from moldau.spark.pipeline.model import Delivery, LakeSink, OutputMode, Pipeline, TopicSink
-from moldau.spark.pipeline.plan_tracing import may_drop
-from moldau.spark.pipeline.rules.flow import with_groups_of
-from moldau.spark.pipeline.rules.progress import SetAside
-from moldau.spark.pipeline.rules.sinks import (
+from moldau.spark.pipeline.lake import LakeLoader, open_lake, system_now
+from moldau.spark.pipeline.model import (
+    Delivery,
+    LakeSink,
+    OutputMode,
+    Pipeline,
+    Sink,
+    TopicSink,
     find_exactly_once,
+    keeps_state,
+    with_groups_of,
+)
+from moldau.spark.pipeline.rules.declaration import (
     folder_columns,
     refuse_exactly_once,
     topic_columns,
 )
+from moldau.spark.pipeline.rules.queries import SetAside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+# Derived feeds are written exactly once where the file says nothing about it and the brokers can.
+# It takes two-phase commit, which brokers do not allow by default. Whether they do is found out as
+# a task would: not every client may read their configuration, and access lists have a say in it as
+# well.
+
+
+def choose_delivery(pipeline: Pipeline, bootstrap: str) -> Pipeline:
+    """The pipeline with the topics marked that are written exactly once by default. Whether they
+    are is known when the queries are planned."""
+    kafka = pipeline.kafka_options(bootstrap)
+    return replace(
+        pipeline, sinks=tuple(_choose_sink_delivery(pipeline, one, kafka) for one in pipeline.sinks)
+    )
+
+
+def report_delivery(
+    pipeline: Pipeline, deliveries: Mapping[str, Delivery], say: Callable[[str], None]
+) -> None:
+    """Say how often rows of the marked topics are there; `deliveries` are those of the queries."""
+    marked = [s.name for s in pipeline.sinks if isinstance(s, TopicSink) and s.prefers_exactly_once]
+    exactly = [name for name in marked if deliveries[name] == "exactly once"]
+    if exactly:
+        say(
+            f"exactly once for readers of committed records: {', '.join(exactly)} "
+            "(options = { exactlyOnce = false } in the file for at least once)"
+        )
+    others = [name for name in marked if name not in exactly]
+    if others:
+        say(f"at least once: {', '.join(others)} (the query may drop late rows)")
+
+
+def _choose_sink_delivery(pipeline: Pipeline, sink: Sink, kafka: Mapping[str, str]) -> Sink:
+    if isinstance(sink, LakeSink) or sink.output_mode == "update":
+        return sink  # Spark's sink has no such mode: what is written batch by batch has no decision
+    if find_exactly_once(sink) is not None or keeps_state(pipeline, sink.input):
+        return sink
+    options = {**kafka, **dict(sink.options)}
+    return replace(sink, prefers_exactly_once=can_prepare(read_write_options(options)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +170,7 @@ class _Planner:
                 counter.count(batch.sparkSession, batch_id, has_run=True)
 
         writer = self._configured(records.writeStream.foreachBatch(append), sink.name, sink.trigger)
-        start = _followed(writer.outputMode(sink.output_mode).start, counter)
+        start = _start_followed(writer.outputMode(sink.output_mode).start, counter)
         return PlannedQuery(name=sink.name, start=start, tally=tally)
 
     def _plan_lake(self, sink: LakeSink, frame: DataFrame) -> PlannedQuery:
@@ -148,7 +197,7 @@ class _Planner:
 
         return PlannedQuery(
             name=sink.name,
-            start=_followed(start, counter),
+            start=_start_followed(start, counter),
             tally=tally,
             loader=loader,
             delivery="exactly once",
@@ -192,7 +241,7 @@ class _Planner:
         return writer if trigger is None else writer.trigger(processingTime=trigger)
 
 
-def _followed(
+def _start_followed(
     start: Callable[[], StreamingQuery], counter: DropCounter | None
 ) -> Callable[[], StreamingQuery]:
     """Tell the counter of a query which one it is, each time that it is started."""

@@ -16,29 +16,37 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark.errors import PySparkException
+
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.cluster_watch import ClusterWatch
-from moldau.spark.pipeline.delivery import choose_delivery, say_delivery
+from moldau.spark.pipeline.cluster import ClusterWatch, fix_starts
 from moldau.spark.pipeline.model import Pipeline
-from moldau.spark.pipeline.progress_files import RunReport, RunState, find_report, write_report
-from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
-from moldau.spark.pipeline.rules.failures import Loss, explain_failure, is_outage
-from moldau.spark.pipeline.rules.progress import (
+from moldau.spark.pipeline.queries import (
+    PlannedQuery,
+    choose_delivery,
+    plan_queries,
+    report_delivery,
+)
+from moldau.spark.pipeline.rules.queries import (
     BatchReport,
+    Loss,
     QueryProgress,
     add_reports,
+    explain_failure,
     find_new,
+    is_outage,
 )
-from moldau.spark.pipeline.starts import fix_starts
-from moldau.spark.session_factory import stop_quietly
+from moldau.spark.pipeline.status import RunReport, RunState, find_report, write_report
+from moldau.spark.session_factory import hush_accumulators, session, stop_quietly
+from moldau.spark.source import MoldauDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 CLUSTER_SECONDS = 60.0
 """How long a cluster may be away where a run is to have an end, or has not begun; and how long a
 query of such a run may get nowhere though some broker answers."""
@@ -84,8 +92,6 @@ class Watcher(Protocol):
 
 def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
     """A Spark session with the settings of the pipeline."""
-    from moldau.spark.session_factory import hush_accumulators, session
-
     # Said once for every session, about things that no pipeline uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     for name in _QUERY_LOGGERS:
@@ -103,12 +109,13 @@ def _settings(pipeline: Pipeline, options: RunOptions) -> dict[str, str]:
     return {**SETTINGS, **local, **_size_settings(pipeline), **dict(pipeline.spark)}
 
 
-def plan(spark: SparkSession, pipeline: Pipeline, options: RunOptions) -> list[PlannedQuery]:
+def plan_pipeline(
+    spark: SparkSession, pipeline: Pipeline, options: RunOptions
+) -> list[PlannedQuery]:
     """Plan all queries; what is wrong with SQL, functions and columns is raised here."""
-    from pyspark.errors import PySparkException
 
     def new_session() -> SparkSession:
-        return _child(spark, _settings(pipeline, options))
+        return _make_child_session(spark, _settings(pipeline, options))
 
     try:
         return plan_queries(pipeline, new_session, options.bootstrap, once=options.once)
@@ -116,10 +123,8 @@ def plan(spark: SparkSession, pipeline: Pipeline, options: RunOptions) -> list[P
         raise PipelineFailedError(explain_failure(pipeline.name, str(fault))) from fault
 
 
-def _child(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+def _make_child_session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """A session beside another one, with settings and names of its own."""
-    from moldau.spark.source import MoldauDataSource
-
     child = spark.newSession()
     child.dataSource.register(MoldauDataSource)
     # Whoever starts a query looks for its sink in the session that is active in the thread, and in
@@ -148,7 +153,7 @@ def run_pipeline(
     with checkpoint.locked(), ClusterWatch(pipeline, options.bootstrap) as cluster:
         if stop.is_set():
             return _report_nothing(pipeline, options, started_ms)
-        with _session(pipeline, options, spark) as own:
+        with _use_session(pipeline, options, spark) as own:
             cluster.wait_until_answered(stop, CLUSTER_SECONDS)
             if stop.is_set():
                 return _report_nothing(pipeline, options, started_ms)
@@ -157,8 +162,8 @@ def run_pipeline(
             begun = choose_delivery(begun, options.bootstrap)
             if stop.is_set():
                 return _report_nothing(pipeline, options, started_ms)
-            planned = plan(own, begun, options)
-            say_delivery(begun, {one.name: one.delivery for one in planned}, watcher.say)
+            planned = plan_pipeline(own, begun, options)
+            report_delivery(begun, {one.name: one.delivery for one in planned}, watcher.say)
             return run.run(planned, stop)
 
 
@@ -185,7 +190,7 @@ def _report_nothing(pipeline: Pipeline, options: RunOptions, started_ms: int) ->
 
 
 @contextlib.contextmanager
-def _session(
+def _use_session(
     pipeline: Pipeline, options: RunOptions, given: SparkSession | None
 ) -> Iterator[SparkSession]:
     if given is not None:
@@ -237,8 +242,6 @@ class _Run:
                 self._start_one(one)
 
     def _start_one(self, one: PlannedQuery) -> None:
-        from pyspark.errors import PySparkException
-
         try:
             self._queries[one.name] = one.start()
         except PySparkException as fault:
@@ -252,7 +255,7 @@ class _Run:
             self._report("running")
             if is_over and not has_restarted:
                 return
-            stop.wait(_LOOK_SECONDS)
+            stop.wait(_CHECK_SECONDS)
 
     def _restart_lost(self, stop: Event) -> bool:
         """Begin those queries again that have lost their cluster; any other fault ends the run.

@@ -1,24 +1,96 @@
 """How far a pipeline is: by its checkpoint, the figures of its last run, and its brokers. A shell.
 
-Needs neither Spark nor Java: Spark's checkpoint is a folder of small texts.
+Needs neither Spark nor Java: Spark's checkpoint is a folder of small texts. The figures of a run
+are kept beside the checkpoint, for `moldau pipeline status` and for Prometheus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 from moldau.client.admin.values import ListedOffset, OffsetSpec
 from moldau.client.blocking import Admin
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
-from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.checkpoint import Checkpoint, find_text
+from moldau.spark.pipeline.cluster import find_partitions, open_admin
 from moldau.spark.pipeline.model import Pipeline, Source
-from moldau.spark.pipeline.progress_files import RunReport, find_report
-from moldau.spark.pipeline.rules.progress import QueryLag, SetAside, partition_lags, total_lag
-from moldau.spark.pipeline.source_topics import find_partitions, open_admin
+from moldau.spark.pipeline.rules.queries import (
+    QueryLag,
+    QueryProgress,
+    SetAside,
+    partition_lags,
+    render_metrics,
+    total_lag,
+)
 from moldau.spark.rules.offsets import TopicIds
+
+RunState = Literal["running", "finished", "stopped", "failed"]
+
+_PROGRESS = "progress.json"
+_METRICS = "progress.prom"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """A run at one moment."""
+
+    pipeline: str
+    state: RunState
+    master: str
+    started_ms: int
+    updated_ms: int
+    queries: tuple[QueryProgress, ...]
+    error: str | None = None
+
+    def to_document(self) -> dict[str, object]:
+        document = asdict(self)
+        document["queries"] = [
+            {**asdict(one), "rows_per_second": round(one.rows_per_second, 1)}
+            for one in self.queries
+        ]
+        return document
+
+
+def write_report(folder: Path, report: RunReport) -> None:
+    """Keep the figures; a crash of the machine may cost them, nothing else."""
+    _write_figures(folder / _PROGRESS, json.dumps(report.to_document(), indent=1))
+    text = render_metrics(
+        report.pipeline,
+        report.queries,
+        updated_ms=report.updated_ms,
+        is_running=report.state == "running",
+    )
+    _write_figures(folder / _METRICS, text)
+
+
+def find_report(folder: Path) -> RunReport | None:
+    """What the last run kept, or None."""
+    text = find_text(folder / _PROGRESS)
+    if text is None:
+        return None
+    document = json.loads(text)
+    queries: Sequence[dict[str, object]] = document.pop("queries")
+    return RunReport(queries=tuple(_decode_query(one) for one in queries), **document)
+
+
+def _decode_query(document: dict[str, object]) -> QueryProgress:
+    """What another version wrote may lack figures, or have others."""
+    known = {one.name for one in fields(QueryProgress)} - {"set_aside"}
+    kept = {key: value for key, value in document.items() if key in known}
+    found = document.get("set_aside")
+    set_aside = SetAside(**found) if isinstance(found, dict) else SetAside()
+    return QueryProgress(set_aside=set_aside, **kept)  # type: ignore[arg-type]  # written by `to_document`
+
+
+def _write_figures(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +188,11 @@ def _read_topics(admin: Admin, source: Source) -> SourceTopics:
     partitions, topic_ids = find_partitions(admin, source)
     starts = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-    bounds = {one: (_offset(starts[one]), _offset(ends[one])) for one in partitions}
+    bounds = {one: (_require_offset(starts[one]), _require_offset(ends[one])) for one in partitions}
     return SourceTopics(bounds=bounds, topic_ids=topic_ids)
 
 
-def _offset(answer: ListedOffset | KafkaError) -> int:
+def _require_offset(answer: ListedOffset | KafkaError) -> int:
     if isinstance(answer, KafkaError):
         raise answer
     return answer.offset

@@ -1,14 +1,16 @@
-"""How far a pipeline is: batches, lag, and what it has set aside. A rule.
+"""What is known of the queries of a pipeline: how far they are, what they dropped, why they failed.
 
-Spark reports each batch once it is over, and reports idle times with the number of the last batch;
-so a batch counts once.
+Spark reports each batch, perhaps more than once, and forgets old ones; a report has the number
+of its batch, so that a batch counts once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
 from moldau.model import TopicPartition
@@ -230,44 +232,118 @@ def render_metrics(
     pipeline: str, queries: Iterable[QueryProgress], *, updated_ms: int, is_running: bool
 ) -> str:
     """The whole text."""
-    return "\n".join(_lines(pipeline, list(queries), updated_ms, is_running)) + "\n"
+    return "\n".join(_metric_lines(pipeline, list(queries), updated_ms, is_running)) + "\n"
 
 
-def _lines(
+def _metric_lines(
     pipeline: str, queries: list[QueryProgress], updated_ms: int, is_running: bool
 ) -> Iterator[str]:
     for attribute, name, help_text in _COUNTERS:
-        yield from _head(name, help_text, "counter")
+        yield from _metric_head(name, help_text, "counter")
         for query in queries:
-            yield f"{name}{_labels(pipeline, query.name)} {getattr(query, attribute)}"
+            yield f"{name}{_metric_labels(pipeline, query.name)} {getattr(query, attribute)}"
     for attribute, help_text in _SET_ASIDE.items():
         name = f"moldau_pipeline_{attribute}_total"
-        yield from _head(name, help_text, "counter")
+        yield from _metric_head(name, help_text, "counter")
         for query in queries:
             count = getattr(query.set_aside, attribute)
-            yield f"{name}{_labels(pipeline, query.name)} {count}"
+            yield f"{name}{_metric_labels(pipeline, query.name)} {count}"
     for extra in sorted({key for query in queries for key in query.extra}):
         name = f"moldau_pipeline_{extra}_total"
-        yield from _head(
+        yield from _metric_head(
             name, f"{extra.replace('_', ' ').capitalize()} since the run began.", "counter"
         )
         for query in queries:
             if extra in query.extra:
-                yield f"{name}{_labels(pipeline, query.name)} {query.extra[extra]}"
-    yield from _head("moldau_pipeline_running", "Whether the pipeline runs.", "gauge")
-    yield f'moldau_pipeline_running{{pipeline="{_escape(pipeline)}"}} {int(is_running)}'
+                yield f"{name}{_metric_labels(pipeline, query.name)} {query.extra[extra]}"
+    yield from _metric_head("moldau_pipeline_running", "Whether the pipeline runs.", "gauge")
+    yield f'moldau_pipeline_running{{pipeline="{_escape_label(pipeline)}"}} {int(is_running)}'
     name = "moldau_pipeline_updated_timestamp_seconds"
-    yield from _head(name, "When these figures were written.", "gauge")
-    yield f'{name}{{pipeline="{_escape(pipeline)}"}} {updated_ms / 1000:.3f}'
+    yield from _metric_head(name, "When these figures were written.", "gauge")
+    yield f'{name}{{pipeline="{_escape_label(pipeline)}"}} {updated_ms / 1000:.3f}'
 
 
-def _head(name: str, help_text: str, kind: str) -> tuple[str, str]:
+def _metric_head(name: str, help_text: str, kind: str) -> tuple[str, str]:
     return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
 
 
-def _labels(pipeline: str, query: str) -> str:
-    return f'{{pipeline="{_escape(pipeline)}",query="{_escape(query)}"}}'
+def _metric_labels(pipeline: str, query: str) -> str:
+    return f'{{pipeline="{_escape_label(pipeline)}",query="{_escape_label(query)}"}}'
 
 
-def _escape(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# What Spark says of a failure, in a message. Spark's messages carry stack traces of two languages.
+# The reason is the text given to `raise_error`, the end of a traceback, or else the first line.
+
+
+_RAISED = re.compile(r"^(?P<kind>[\w.]+(?:Error|Exception)): (?P<said>[^\n]+)", re.MULTILINE)
+_OWN_KIND = "moldau."
+_USER_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<said>[^\n]+?)(?: SQLSTATE: \w+)?(?:\n|$)")
+_SQLSTATE = re.compile(r" SQLSTATE: \w+")
+_STREAM_HEAD = re.compile(r"\[STREAM_FAILED\] [^\n]*? terminated with exception: ")
+_LONGEST = 600
+_NO_SPACE = re.compile(r"No space left on device|not enough space on the disk", re.IGNORECASE)
+_OUTAGE = re.compile(
+    r"moldau\.errors\.(?:BrokerUnreachable|ClusterUnreachable|ConnectionLost|NoAnswer"
+    r"|DeliveryTimeout|OperationTimeout|LeaderNotAvailable|NotLeader|Storage)Error: "
+)
+
+
+def is_outage(text: str) -> bool:
+    """Whether a query ended because its cluster did not answer for too long; that may pass."""
+    return _OUTAGE.search(text) is not None
+
+
+class Loss(NamedTuple):
+    """A query that has lost its cluster, perhaps not for the first time, after some batch."""
+
+    batch_id: int
+    since_seconds: float
+
+    def again(self, batch_id: int, now_seconds: float) -> Loss:
+        """It is lost once more: for as long as before unless it has done something in between."""
+        return self if batch_id == self.batch_id else Loss(batch_id, now_seconds)
+
+
+def has_lost_disk(offline_replicas: Collection[int], brokers: Collection[int]) -> bool:
+    """Whether a broker that is there has a replica offline: then it has lost the disk for it."""
+    return not set(brokers).isdisjoint(offline_replicas)
+
+
+def explain_failure(name: str, text: str) -> str:
+    """One message about a query or pipeline that failed."""
+    if _NO_SPACE.search(text):
+        return (
+            f"{name} failed: the disk is full: that of the checkpoint, of a lake, or of Spark's "
+            "temporary files; make room and start it again: it goes on where it was"
+        )
+    told = _USER_RAISED.search(text)
+    if told is not None:
+        return f"{name} failed: {_shorten_message(told['said'])}"
+    raised = list(_RAISED.finditer(text)) if "Traceback (most recent call last)" in text else []
+    if raised:
+        own = [one for one in raised if _is_own(one)]
+        return f"{name} failed: {_describe_raised((own or raised)[-1])}"
+    body = _STREAM_HEAD.sub("", text.strip())
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    first = next((line for line in lines if not line.startswith(("at ", "==", "File "))), "")
+    return f"{name} failed: {_shorten_message(first) or 'Spark does not say why'}"
+
+
+def _describe_raised(found: re.Match[str]) -> str:
+    """What Moldau raises is a message; of others, the kind of the error is a part of it."""
+    return _shorten_message(
+        found["said"] if _is_own(found) else f"{found['kind']}: {found['said']}"
+    )
+
+
+def _is_own(found: re.Match[str]) -> bool:
+    return found["kind"].startswith(_OWN_KIND)
+
+
+def _shorten_message(text: str) -> str:
+    clean = _SQLSTATE.sub("", text).strip()
+    return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + " ..."

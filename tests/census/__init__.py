@@ -144,12 +144,13 @@ def is_forwarder(function: Function) -> bool:
 def compute_figures(modules: Sequence[Module], everything: Sequence[Module] = ()) -> Figures:
     """The figures of `modules`; importers are looked for in `everything`."""
     importers = Counter(name for module in everything or modules for name in module.imported_names)
+    sizes = [one.lines for one in modules if not one.may_be_small]
     lines = sum(one.lines for one in modules)
     imports = sum(one.import_lines for one in modules)
     return Figures(
         modules=len(modules),
         lines=lines,
-        median_lines=int(statistics.median(one.lines for one in modules if not one.may_be_small)),
+        median_lines=int(statistics.median(sizes)) if sizes else 0,
         import_percent=round(100 * imports / max(lines, 1), 1),
         inner_imports=sum(one.inner_imports for one in modules),
         small_with_one_importer=sum(

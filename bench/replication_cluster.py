@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from bench.processes import ServerProcess, broker_command, temporary_folder
 from bench.raw_client import RawClient
 from bench.report import Outcome, Table
-from moldau.coordination.zookeeper_java import require_server
-from moldau.coordination.zookeeper_server import (
+from moldau.coordination.zookeeper.server import (
     NodePorts,
     ServerOptions,
     ZookeeperEnsemble,
     ask_server,
+    require_server,
 )
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port

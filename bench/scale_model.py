@@ -29,7 +29,7 @@ from bench.scale import TINY, Scale
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import CreatedTopic, NewTopic
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.coordination.store_messages import ReadChildren, ReadNodes, ToService, Write
+from moldau.coordination.served.messages import ReadChildren, ReadNodes, ToService, Write
 from moldau.errors import ClientError, TopicExistsError
 from moldau.simulation.machine import PORT, SimulatedMachine, World
 from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess

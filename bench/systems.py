@@ -26,8 +26,12 @@ from bench.processes import (
     cpu_seconds,
     resident_bytes,
 )
-from moldau.coordination.zookeeper_java import require_server
-from moldau.coordination.zookeeper_server import NodePorts, ServerOptions, ZookeeperEnsemble
+from moldau.coordination.zookeeper.server import (
+    NodePorts,
+    ServerOptions,
+    ZookeeperEnsemble,
+    require_server,
+)
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port
 

@@ -32,11 +32,10 @@ from moldau.coordination.port import (
     SetData,
     StoreLostError,
 )
-from moldau.coordination.store_client import SocketConnector
-from moldau.coordination.store_server import StoreServer
-from moldau.coordination.store_session import StoreSession
-from moldau.coordination.zookeeper import ZookeeperSession
-from moldau.coordination.zookeeper_settings import ZookeeperSettings
+from moldau.coordination.served.server import StoreServer
+from moldau.coordination.served.session import SocketConnector, StoreSession
+from moldau.coordination.zookeeper.client import ZookeeperClient
+from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.simulation.coordination_service import CoordinationService, open_session
 from moldau.simulation.manual_clock import DEFAULT_START_MS, ManualClock
 from moldau.simulation.memory_network import MemoryNetwork
@@ -110,7 +109,7 @@ async def play_served(story: Story, folder: Path, workers: Workers) -> None:
         await asyncio.wait_for(story(connect), PATIENCE)
 
 
-class RealSession(ZookeeperSession):
+class RealSession(ZookeeperClient):
     """A session with a real server, which ends it when told to."""
 
     def expire(self) -> None:

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import moldau
-from moldau.coordination.zookeeper_java import require_server
+from moldau.coordination.zookeeper.server import require_server
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port
 from suites.sources import (

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 
 from moldau.clock import SystemClock
 from moldau.coordination.port import CoordinationError
-from moldau.coordination.store_client import SocketConnector
-from moldau.coordination.store_listener import SOCKET_NAME
-from moldau.coordination.store_session import StoreSession
+from moldau.coordination.served.server import SOCKET_NAME
+from moldau.coordination.served.session import SocketConnector, StoreSession
 from moldau.processes import command_line_of
 from moldau.testing.free_ports import take_port
 from support.broker_process import NOTHING, BrokerProcess

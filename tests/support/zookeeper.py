@@ -22,12 +22,12 @@ from typing import Any
 
 import pytest
 
-from moldau.coordination.zookeeper_java import require_server
-from moldau.coordination.zookeeper_server import (
+from moldau.coordination.zookeeper.server import (
     NodePorts,
     ServerOptions,
     ZookeeperEnsemble,
     ZookeeperNode,
+    require_server,
 )
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port

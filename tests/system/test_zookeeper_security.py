@@ -17,9 +17,8 @@ from moldau.broker.ports import zookeeper_settings
 from moldau.clock import SystemClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import NoAccessError, StoreLostError
-from moldau.coordination.zookeeper import ZookeeperSession
-from moldau.coordination.zookeeper_access import AccessMigration
-from moldau.coordination.zookeeper_server import ServerSecurity
+from moldau.coordination.zookeeper.client import AccessMigration, ZookeeperClient
+from moldau.coordination.zookeeper.server import ServerSecurity
 from moldau.errors import StartupError
 from moldau.security.certificates import issue, make_authority, to_pkcs12
 from moldau.workers import ThreadWorkers
@@ -79,11 +78,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @contextlib.asynccontextmanager
-async def session_with(connect: str, options: dict[str, str]) -> AsyncIterator[ZookeeperSession]:
+async def session_with(connect: str, options: dict[str, str]) -> AsyncIterator[ZookeeperClient]:
     workers = ThreadWorkers(2)
     try:
         settings = zookeeper_settings(connect, BrokerOptions.resolve(options))
-        session = await ZookeeperSession.open(settings, clock=SystemClock(), workers=workers)
+        session = await ZookeeperClient.open(settings, clock=SystemClock(), workers=workers)
         try:
             yield session
         finally:
@@ -96,7 +95,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, PATIENCE_SECONDS))
 
 
-async def move(session: ZookeeperSession) -> None:
+async def move(session: ZookeeperClient) -> None:
     """Lose the connection, and come back on another one."""
     session._link.cut()
     while True:
@@ -107,7 +106,7 @@ async def move(session: ZookeeperSession) -> None:
         await asyncio.sleep(0.01)
 
 
-async def work(session: ZookeeperSession) -> None:
+async def work(session: ZookeeperClient) -> None:
     """Many answers in flight: none of them may wait for the next in the buffers of TLS."""
     await asyncio.gather(*(session.create(f"/n{i}", b"x" * 200) for i in range(NODES)))
     found = await session.get_many([f"/n{i}" for i in range(NODES)])
@@ -241,14 +240,14 @@ NODE_PATHS = ("/brokers/topics/t", "/config/users/alice", "/config/topics/t", "/
 
 
 async def migrate(
-    session: ZookeeperSession, roots: tuple[str, ...] = ROOTS, *, is_protected: bool = True
+    session: ZookeeperClient, roots: tuple[str, ...] = ROOTS, *, is_protected: bool = True
 ) -> AccessMigration:
     migration = AccessMigration(session, is_protected=is_protected)
     await migration.run(roots)
     return migration
 
 
-async def may_write(session: ZookeeperSession, path: str) -> bool:
+async def may_write(session: ZookeeperClient, path: str) -> bool:
     try:
         await session.set(path, b"2")
     except NoAccessError:
@@ -256,7 +255,7 @@ async def may_write(session: ZookeeperSession, path: str) -> bool:
     return True
 
 
-async def may_read(session: ZookeeperSession, path: str) -> bool:
+async def may_read(session: ZookeeperClient, path: str) -> bool:
     try:
         await session.get(path)
     except NoAccessError:

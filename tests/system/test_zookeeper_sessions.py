@@ -24,10 +24,10 @@ from moldau.coordination.port import (
     SessionExpiredError,
     StoreLostError,
 )
-from moldau.coordination.zookeeper import ZookeeperSession
-from moldau.coordination.zookeeper_multi_read import MultiRead
-from moldau.coordination.zookeeper_server import ZookeeperNode, ask_server
-from moldau.coordination.zookeeper_settings import ZookeeperSettings
+from moldau.coordination.zookeeper.client import ZookeeperClient
+from moldau.coordination.zookeeper.kazoo_client import MultiRead
+from moldau.coordination.zookeeper.server import ZookeeperNode, ask_server
+from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import StartupError, UsageError
 from moldau.workers import ThreadWorkers
 from support.strait import strait_to
@@ -44,7 +44,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 @contextlib.asynccontextmanager
 async def session_with(
     connect: str, *, attempts: int = 1, **options: Any
-) -> AsyncIterator[ZookeeperSession]:
+) -> AsyncIterator[ZookeeperClient]:
     """More than one attempt is for a short time-out: the server may be busy at the first."""
     workers = ThreadWorkers(2)
     try:
@@ -60,9 +60,9 @@ async def session_with(
 
 async def open_session(
     settings: ZookeeperSettings, workers: ThreadWorkers, attempts: int
-) -> ZookeeperSession:
+) -> ZookeeperClient:
     try:
-        return await ZookeeperSession.open(settings, clock=SystemClock(), workers=workers)
+        return await ZookeeperClient.open(settings, clock=SystemClock(), workers=workers)
     except StartupError:
         if attempts == 1:
             raise
@@ -81,7 +81,7 @@ async def patiently(ask_server: Callable[[], Awaitable[Any]]) -> Any:
 class Watcher:
     """Looks at a node whenever its watch is told: of its creation too, on a server that lags."""
 
-    def __init__(self, session: ZookeeperSession, path: str) -> None:
+    def __init__(self, session: ZookeeperClient, path: str) -> None:
         self._session = session
         self._path = path
         self._told = asyncio.Event()
@@ -100,7 +100,7 @@ class Watcher:
         self._told.clear()
 
 
-def find_node(session: ZookeeperSession, servers: Zookeeper) -> ZookeeperNode | None:
+def find_node(session: ZookeeperClient, servers: Zookeeper) -> ZookeeperNode | None:
     """The one that the session is connected to."""
     connection = session._link._handler._socket
     assert connection is not None
@@ -111,7 +111,7 @@ def find_node(session: ZookeeperSession, servers: Zookeeper) -> ZookeeperNode | 
     return next(node for node in servers.nodes if node.port == port)
 
 
-def node_of(session: ZookeeperSession, servers: Zookeeper) -> ZookeeperNode:
+def node_of(session: ZookeeperClient, servers: Zookeeper) -> ZookeeperNode:
     return eventually(lambda: find_node(session, servers), "a connection")
 
 

@@ -307,7 +307,7 @@ def _check_folders(log_store: LogStore, options: BrokerOptions) -> None:
 
 def _has_store(directory: LogDirectory) -> bool:
     """Whether a log directory has the store of a cluster, and not merely the file for one."""
-    from moldau.coordination.database import Database  # only a broker alone needs it
+    from moldau.coordination.embedded import Database  # only a broker alone needs it
 
     path = directory.folder / FILE_NAME
     if directory.failure is not None or not directory.files.exists(path):

@@ -16,7 +16,7 @@ from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.declarations.security import TlsOptions
 from moldau.coordination.port import Coordination
-from moldau.coordination.zookeeper_settings import ZookeeperSettings
+from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import ConfigurationError, MissingExtraError, StartupError
 from moldau.net.port import Network
 from moldau.security.fresh_context import FreshContext
@@ -78,7 +78,7 @@ async def zookeeper_coordination(
     connect: str, options: BrokerOptions, clock: Clock, workers: Workers
 ) -> AsyncIterator[Coordination]:
     """A session with ZooKeeper. Who is alone does not pay for importing its client."""
-    from moldau.coordination.zookeeper import ZookeeperSession
+    from moldau.coordination.zookeeper.client import ZookeeperClient
 
     settings = await workers.run(lambda: zookeeper_settings(connect, options))
     timeout = settings.connection_timeout_seconds
@@ -91,7 +91,7 @@ async def zookeeper_coordination(
         ),
     )
     try:
-        session = await ZookeeperSession.open(settings, clock=clock, workers=workers)
+        session = await ZookeeperClient.open(settings, clock=clock, workers=workers)
     finally:
         waiting.cancel()
     try:

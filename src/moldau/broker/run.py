@@ -102,8 +102,7 @@ async def served_coordination(
     path: str, timeout_seconds: float, clock: Clock, on_gone: Callable[[], None]
 ) -> AsyncIterator[Coordination]:
     """A session with the store that `moldau start --brokers` serves to its brokers."""
-    from moldau.coordination.store_client import SocketConnector
-    from moldau.coordination.store_session import StoreSession
+    from moldau.coordination.served.session import SocketConnector, StoreSession
 
     session = StoreSession(SocketConnector(path, on_gone), clock, timeout_seconds, os.getpid())
     await session.open(timeout_seconds)

@@ -35,8 +35,7 @@ from moldau.broker.broker_places import (
 from moldau.clock import Clock
 from moldau.cluster.layout import CLUSTER_ID
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
-from moldau.coordination.store_listener import listen_again, listening_beside
-from moldau.coordination.store_server import StoreServer
+from moldau.coordination.served.server import StoreServer, listen_again, listening_beside
 from moldau.errors import InvariantViolation, StartupError
 from moldau.processes import stop_signals
 from moldau.storage.files import Files

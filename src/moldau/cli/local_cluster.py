@@ -14,14 +14,14 @@ from typing import Protocol
 
 from moldau.broker.broker_places import OTHERS_FOLDER, PID_FILE, count_metrics_on
 from moldau.cli.secure import SecureFolder
-from moldau.coordination.zookeeper_java import require_server
-from moldau.coordination.zookeeper_server import (
+from moldau.coordination.zookeeper.server import (
     HOST,
     NodePorts,
     ServerOptions,
     ZookeeperEnsemble,
     all_ports,
     require_free_ports,
+    require_server,
 )
 from moldau.errors import StartupError
 from moldau.processes import BackgroundProcess, module_command, wait_until

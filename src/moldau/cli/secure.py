@@ -18,16 +18,15 @@ from moldau.clock import SystemClock
 from moldau.cluster.store_roots import STORE_ROOTS
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.tree import ROOT
-from moldau.coordination.zookeeper import ZookeeperSession
-from moldau.coordination.zookeeper_access import AccessMigration
-from moldau.coordination.zookeeper_server import ServerSecurity
+from moldau.coordination.zookeeper.client import AccessMigration, ZookeeperClient
+from moldau.coordination.zookeeper.server import ServerSecurity
 from moldau.errors import ConfigurationError, StartupError
 from moldau.security.rules.certificate_dates import DAY_MS, first_end_ms
 from moldau.security.rules.jaas import format_jaas
 from moldau.workers import ThreadWorkers
 
 if TYPE_CHECKING:
-    from moldau.coordination.zookeeper_settings import ZookeeperSettings
+    from moldau.coordination.zookeeper.settings import ZookeeperSettings
 
 
 DEFAULT_FOLDER: Final = Path("moldau-secure")
@@ -382,7 +381,7 @@ def _read_settings(config: Path, connect: str | None, *, is_protected: bool) -> 
 async def _migrate(settings: ZookeeperSettings, *, is_protected: bool) -> AccessMigration:
     workers = ThreadWorkers(1)
     try:
-        session = await ZookeeperSession.open(settings, clock=SystemClock(), workers=workers)
+        session = await ZookeeperClient.open(settings, clock=SystemClock(), workers=workers)
         try:
             migration = AccessMigration(session, is_protected=is_protected)
             roots = list(STORE_ROOTS)

@@ -12,7 +12,7 @@ from moldau.cli.options import AsJson
 from moldau.cli.output import Column, print_document, print_table, warn
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.secure import SecureFolder
-from moldau.coordination.zookeeper_server import (
+from moldau.coordination.zookeeper.server import (
     HOST,
     NodePorts,
     ServerOptions,

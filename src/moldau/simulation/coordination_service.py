@@ -38,25 +38,25 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar, assert_never
 
 from moldau.clock import Clock
 from moldau.coordination.port import CoordinationError, Node
-from moldau.coordination.store_messages import (
+from moldau.coordination.served.messages import (
     AddWatch,
-    Bye,
-    Expired,
-    Hello,
+    CloseSession,
+    ConnectRequest,
+    ConnectResponse,
     Ping,
     ReadChildren,
     ReadNodes,
     RemoveWatch,
     Result,
-    StoreAnswer,
+    SessionExpired,
+    StoreResponse,
     ToClient,
-    Told,
     ToService,
+    WatchEvent,
     WatchPlace,
-    Welcome,
     Write,
 )
-from moldau.coordination.store_session import StoreSession
+from moldau.coordination.served.session import StoreSession
 from moldau.coordination.tree import (
     ROOT,
     Change,
@@ -66,9 +66,9 @@ from moldau.coordination.tree import (
     Tree,
     TreeOperation,
     TreeOutcome,
+    WatchKind,
     parent_of,
 )
-from moldau.coordination.watches import WatchKind
 from moldau.simulation.memory_connection import PipeLinks
 
 DEFAULT_HOST: Final = "coordination"
@@ -261,7 +261,7 @@ class CoordinationService:
         session = self._sessions.get(session_id)
         if session is not None:
             self._end(session)
-            session.connection.to_client.send(Expired())
+            session.connection.to_client.send(SessionExpired())
 
     def expire_sessions_of(self, host: str) -> None:
         for session in tuple(self._sessions.values()):
@@ -321,7 +321,7 @@ class CoordinationService:
                 continue
             session = self._sessions.get(connection.session_id)
             if session is None:
-                connection.to_client.send(Expired())
+                connection.to_client.send(SessionExpired())
             elif session.connection is connection:
                 if session.backlog:
                     session.heard_at = self.clock.monotonic()
@@ -342,15 +342,17 @@ class CoordinationService:
                 connection.to_service.deliver_all()
         for session in tuple(self._sessions.values()):
             if not session.server.is_cut_off:
-                writes = [each for each in session.backlog if isinstance(each, Write | Bye)]
+                writes = [
+                    each for each in session.backlog if isinstance(each, Write | CloseSession)
+                ]
                 self._carry_out(session, writes[: int(share * (len(writes) + 1))])
         for server in self._servers:
             self._close_connections(server)
 
-    def _carry_out(self, session: _Session, writes: Sequence[Write | Bye]) -> None:
+    def _carry_out(self, session: _Session, writes: Sequence[Write | CloseSession]) -> None:
         """Nobody is told."""
         for message in writes:
-            if isinstance(message, Bye):
+            if isinstance(message, CloseSession):
                 self._end(session)
                 return
             self._try(session.session_id, message.operations)
@@ -388,14 +390,14 @@ class CoordinationService:
 
     def receive(self, connection: ServiceConnection, message: ToService) -> None:
         is_cut_off = connection.server.is_cut_off or self._is_electing
-        if isinstance(message, Hello):
+        if isinstance(message, ConnectRequest):
             if not is_cut_off:  # else it is the leader who would have to know the session
                 self._greet(connection, message)
             return
         session = self._sessions.get(connection.session_id)
         if session is None:
             if not is_cut_off:
-                connection.to_client.send(Expired())
+                connection.to_client.send(SessionExpired())
         elif session.connection is connection:
             if not is_cut_off:
                 session.heard_at = self.clock.monotonic()
@@ -404,7 +406,7 @@ class CoordinationService:
 
     # Sessions
 
-    def _greet(self, connection: ServiceConnection, hello: Hello) -> None:
+    def _greet(self, connection: ServiceConnection, hello: ConnectRequest) -> None:
         now = self.clock.monotonic()
         if not hello.session_id:
             session = _Session(
@@ -425,13 +427,13 @@ class CoordinationService:
             session.connection, session.heard_at = connection, now
             session.backlog.clear()  # of the former connection
         else:
-            connection.to_client.send(Expired())
+            connection.to_client.send(SessionExpired())
             return
         connection.session_id = session.session_id
         session.watches = dict.fromkeys(hello.watches)
         if hello.session_id:
             self._send_missed(session, hello.seen)
-        welcome = Welcome(session_id=session.session_id)
+        welcome = ConnectResponse(session_id=session.session_id)
         session.backlog.append(_Pending(hello.seen, welcome))
         self._work_off(session)
 
@@ -439,7 +441,7 @@ class CoordinationService:
         """Later changes are told when the server hears of them."""
         for place in session.watches:
             if seen < self._changed.get(place, 0) <= session.server.applied:
-                told = Told(place=place, seen=session.server.applied)
+                told = WatchEvent(place=place, seen=session.server.applied)
                 session.backlog.append(_Pending(seen, told))
 
     def _check_later(self, session: _Session, seconds: float) -> None:
@@ -484,7 +486,7 @@ class CoordinationService:
                     break
                 session.backlog.popleft()
                 session.connection.to_client.send(first.answer)
-            elif session.server.is_cut_off and isinstance(first, Ping | Write | Bye):
+            elif session.server.is_cut_off and isinstance(first, Ping | Write | CloseSession):
                 break
             else:
                 session.backlog.popleft()
@@ -507,15 +509,15 @@ class CoordinationService:
                 self._answer(
                     session, message.number, self._try(session.session_id, message.operations)
                 )
-            case Bye():
+            case CloseSession():
                 self._end(session)
-                answer = StoreAnswer(number=message.number, result=None, seen=0)
+                answer = StoreResponse(number=message.number, result=None, seen=0)
                 session.connection.to_client.send(answer)
             case AddWatch():
                 session.watches[message.place] = None
             case RemoveWatch():
                 session.watches.pop(message.place, None)
-            case Hello():
+            case ConnectRequest():
                 raise ValueError("a session is greeted once for each connection")
             case _:
                 assert_never(message)
@@ -525,7 +527,7 @@ class CoordinationService:
     ) -> None:
         """What was written is answered when the server knows of it, and so is a heartbeat."""
         change = session.server.applied if is_read else self._change
-        answer = StoreAnswer(number=number, result=result, seen=change)
+        answer = StoreResponse(number=number, result=result, seen=change)
         session.backlog.appendleft(_Pending(change, answer))
 
     def _try(self, session_id: int, operations: Sequence[TreeOperation]) -> Result:
@@ -577,7 +579,7 @@ class CoordinationService:
             if session.server is server:
                 for place in news.places:
                     if place in session.watches:
-                        told = Told(place=place, seen=news.change)
+                        told = WatchEvent(place=place, seen=news.change)
                         session.connection.to_client.send(told)
                 self._work_off(session)
 

@@ -27,9 +27,9 @@ from moldau.coordination.embedded import (
     EmbeddedSession,
     EmbeddedStore,
 )
-from moldau.coordination.store_messages import ToClient, ToService
-from moldau.coordination.store_server import StoreServer
-from moldau.coordination.store_session import StoreGoneError
+from moldau.coordination.served.messages import ToClient, ToService
+from moldau.coordination.served.server import StoreServer
+from moldau.coordination.served.session import StoreGoneError
 from moldau.coordination.tree import ROOT, Change, Draft, Tree, TreeOperation, TreeOutcome
 from moldau.simulation.coordination_service import (
     CoordinationService,

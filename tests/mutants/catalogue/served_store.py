@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_TIMEOUTS = "moldau.coordination.session_timeouts"
-_SERVER = "moldau.coordination.store_server"
-_SESSION = "moldau.coordination.store_session"
+_TIMEOUTS = "moldau.coordination.served.server"
+_SERVER = "moldau.coordination.served.server"
+_SESSION = "moldau.coordination.served.session"
 _EMBEDDED = "moldau.coordination.embedded"
 _UNIT = "unit/coordination"
 
@@ -99,7 +99,7 @@ MUTANTS = (
         breaks="the machine loses its power, and the store has lost what it answered",
         edits=(
             Edit(
-                "moldau.coordination.database",
+                "moldau.coordination.embedded",
                 "_prepare",
                 "connection.execute('PRAGMA synchronous = FULL')",
                 "connection.execute('PRAGMA synchronous = NORMAL')",

@@ -23,7 +23,7 @@ from moldau.broker.run import real_ports, run_broker
 from moldau.broker.server import BrokerServer
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination import database
+from moldau.coordination import embedded
 from moldau.coordination.embedded import FILE_NAME, EmbeddedSession, EmbeddedStore
 from moldau.coordination.port import Coordination, SessionExpiredError, StoreLostError
 from moldau.coordination.tree import Tree
@@ -44,7 +44,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
         made.append(connect(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr("moldau.coordination.database.sqlite3.connect", note)
+    monkeypatch.setattr("moldau.coordination.embedded.sqlite3.connect", note)
     return made
 
 
@@ -259,7 +259,7 @@ def test_however_a_broker_ends_the_connection_to_its_store_is_closed(
 def test_a_store_whose_opening_is_cancelled_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[sqlite3.Connection]
 ) -> None:
-    load, may_go_on = database._load, threading.Event()
+    load, may_go_on = embedded._load, threading.Event()
 
     async def story() -> None:
         loop, is_loading = asyncio.get_running_loop(), asyncio.Event()
@@ -269,7 +269,7 @@ def test_a_store_whose_opening_is_cancelled_is_closed(
             may_go_on.wait()
             return load(connection)
 
-        monkeypatch.setattr(database, "_load", load_later)
+        monkeypatch.setattr(embedded, "_load", load_later)
         workers = ThreadWorkers(1)
         store = tmp_path / FILE_NAME
         opening = asyncio.ensure_future(

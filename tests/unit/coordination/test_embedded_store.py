@@ -12,8 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from moldau.coordination.database import Database
-from moldau.coordination.embedded import FILE_NAME, MEMORY, EmbeddedStore
+from moldau.coordination.embedded import FILE_NAME, MEMORY, Database, EmbeddedStore
 from moldau.coordination.port import (
     Create,
     NodeExistsError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.coordination.session_timeouts import LOOK_SECONDS, SessionTimeouts
+from moldau.coordination.served.server import LOOK_SECONDS, SessionTimeouts
 
 TIMEOUT = 6.0
 

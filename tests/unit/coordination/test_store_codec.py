@@ -10,32 +10,29 @@ from hypothesis import strategies as st
 
 from moldau.coordination import port
 from moldau.coordination.port import Check, Create, Delete, Node, SetData
-from moldau.coordination.store_codec import (
+from moldau.coordination.served.messages import (
     LENGTH,
-    decode_answer,
-    decode_request,
-    encode_answer,
-    encode_request,
-)
-from moldau.coordination.store_messages import (
     AddWatch,
-    Bye,
-    Expired,
-    Hello,
+    CloseSession,
+    ConnectRequest,
+    ConnectResponse,
     Ping,
     ReadChildren,
     ReadNodes,
     RemoveWatch,
-    StoreAnswer,
+    SessionExpired,
+    StoreResponse,
     ToClient,
-    Told,
     ToService,
+    WatchEvent,
     WatchPlace,
-    Welcome,
     Write,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
 )
-from moldau.coordination.tree import DeleteTree, EndSession, EnsureParents, TreeOutcome
-from moldau.coordination.watches import WatchKind
+from moldau.coordination.tree import DeleteTree, EndSession, EnsureParents, TreeOutcome, WatchKind
 
 numbers = st.integers(-1, 1 << 62)
 paths = st.text(st.characters(codec="utf-8"), max_size=20).map(lambda text: f"/{text}")
@@ -52,7 +49,7 @@ operations = st.one_of(
 )
 requests = st.one_of(
     st.builds(
-        Hello,
+        ConnectRequest,
         session_id=numbers,
         timeout_seconds=st.floats(0, 1e6),
         watches=st.lists(places).map(tuple),
@@ -63,7 +60,7 @@ requests = st.one_of(
     st.builds(ReadNodes, number=numbers, paths=st.lists(paths).map(tuple)),
     st.builds(ReadChildren, number=numbers, path=paths),
     st.builds(Write, number=numbers, operations=st.lists(operations).map(tuple)),
-    st.builds(Bye, number=numbers),
+    st.builds(CloseSession, number=numbers),
     st.builds(AddWatch, place=places),
     st.builds(RemoveWatch, place=places),
 )
@@ -82,10 +79,10 @@ results = st.one_of(
     st.lists(st.builds(TreeOutcome, paths, numbers)),
 )
 answers = st.one_of(
-    st.builds(Welcome, session_id=numbers),
-    st.builds(Expired),
-    st.builds(StoreAnswer, number=numbers, result=results, seen=numbers),
-    st.builds(Told, place=places, seen=numbers),
+    st.builds(ConnectResponse, session_id=numbers),
+    st.builds(SessionExpired),
+    st.builds(StoreResponse, number=numbers, result=results, seen=numbers),
+    st.builds(WatchEvent, place=places, seen=numbers),
 )
 
 
@@ -102,7 +99,7 @@ def test_what_a_client_says_is_understood(message: ToService) -> None:
 
 @given(answers)
 def test_what_the_service_says_is_understood(message: ToClient) -> None:
-    assert decode_answer(body(encode_answer(message))) == message
+    assert decode_response(body(encode_response(message))) == message
 
 
 @pytest.mark.parametrize(
@@ -119,8 +116,8 @@ def test_what_the_service_says_is_understood(message: ToClient) -> None:
     ],
 )
 def test_an_error_comes_as_what_it_is(error: port.CoordinationError | ValueError) -> None:
-    answer = decode_answer(body(encode_answer(StoreAnswer(number=1, result=error, seen=2))))
-    assert isinstance(answer, StoreAnswer)
+    answer = decode_response(body(encode_response(StoreResponse(number=1, result=error, seen=2))))
+    assert isinstance(answer, StoreResponse)
     assert type(answer.result) is type(error)
     assert str(answer.result) == str(error)
 
@@ -130,7 +127,7 @@ frames = st.binary() | requests.map(lambda message: body(encode_request(message)
 
 @given(frames)
 def test_what_is_no_message_is_refused_with_one_kind_of_error(data: bytes) -> None:
-    for decode in (decode_request, decode_answer):
+    for decode in (decode_request, decode_response):
         with contextlib.suppress(ValueError):
             decode(data)
 

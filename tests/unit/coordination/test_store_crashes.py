@@ -16,13 +16,10 @@ from typing import NamedTuple
 import pytest
 
 from moldau.clock import SystemClock
-from moldau.coordination.database import Database
-from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
+from moldau.coordination.embedded import FILE_NAME, Database, EmbeddedStore
 from moldau.coordination.port import Create, Delete, Operation, SetData
-from moldau.coordination.store_client import SocketConnector
-from moldau.coordination.store_listener import listening_beside
-from moldau.coordination.store_server import StoreServer
-from moldau.coordination.store_session import StoreSession
+from moldau.coordination.served.server import StoreServer, listening_beside
+from moldau.coordination.served.session import SocketConnector, StoreSession
 from moldau.workers import InlineWorkers
 
 TRANSACTIONS = 12

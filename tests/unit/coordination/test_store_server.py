@@ -16,13 +16,17 @@ import pytest
 from moldau.clock import SystemClock
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import SessionExpiredError, StoreLostError
-from moldau.coordination.store_client import SocketConnector, StoreSocketConnection
-from moldau.coordination.store_codec import LENGTH, decode_answer, encode_request
-from moldau.coordination.store_listener import listen_again, listening_beside
-from moldau.coordination.store_messages import Hello, ReadNodes, StoreAnswer
-from moldau.coordination.store_server import StoreServer
-from moldau.coordination.store_session import StoreSession
-from moldau.coordination.store_socket import UNREAD_BYTES
+from moldau.coordination.served.messages import (
+    LENGTH,
+    UNREAD_BYTES,
+    ConnectRequest,
+    ReadNodes,
+    StoreResponse,
+    decode_response,
+    encode_request,
+)
+from moldau.coordination.served.server import StoreServer, listen_again, listening_beside
+from moldau.coordination.served.session import SocketConnector, StoreSession, StoreSocketConnection
 from moldau.workers import InlineWorkers
 from support.descriptors import no_descriptor_left
 
@@ -220,7 +224,7 @@ def test_a_client_that_does_not_read_is_not_heard_until_it_does() -> None:
         await other.create("/a", b"x" * node_bytes)
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connected.connect(str(stage.path))
-        hello = Hello(session_id=0, timeout_seconds=LONG, watches=(), seen=0)
+        hello = ConnectRequest(session_id=0, timeout_seconds=LONG, watches=(), seen=0)
         reads = [ReadNodes(number=number, paths=("/a",)) for number in range(count)]
         connected.sendall(b"".join(map(encode_request, (hello, *reads))))
         while len(stage.server._connections) < 2:
@@ -233,8 +237,8 @@ def test_a_client_that_does_not_read_is_not_heard_until_it_does() -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connected)
         for number in range(-1, count):  # the welcome, then every answer in order
             (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-            answer = decode_answer(await reader.readexactly(length))
-            assert number == -1 or (isinstance(answer, StoreAnswer) and answer.number == number)
+            answer = decode_response(await reader.readexactly(length))
+            assert number == -1 or (isinstance(answer, StoreResponse) and answer.number == number)
         writer.close()
 
     play(story)
@@ -267,7 +271,7 @@ def test_a_client_that_comes_while_no_descriptor_is_left_is_served_later(
                 await asyncio.sleep(0)
         assert len(caplog.records) == 1, "told once, and not in every turn of the loop"
         frame = encode_request(
-            Hello(session_id=0, timeout_seconds=TIMEOUT, process_id=0, watches=(), seen=0)
+            ConnectRequest(session_id=0, timeout_seconds=TIMEOUT, process_id=0, watches=(), seen=0)
         )
         await loop.sock_sendall(client, frame)
         assert await loop.sock_recv(client, 4096)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("kazoo")
 
-from moldau.coordination.zookeeper_client import LoopHandler
+from moldau.coordination.zookeeper.kazoo_client import LoopHandler
 from moldau.security.certificates import issue, make_authority
 
 LONG_SECONDS = 120.0

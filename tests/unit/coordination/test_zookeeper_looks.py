@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from moldau.coordination import zookeeper
 from moldau.coordination.port import StoreLostError
-from moldau.coordination.zookeeper import ZookeeperSession
-from moldau.coordination.zookeeper_settings import ZookeeperSettings
+from moldau.coordination.zookeeper import client
+from moldau.coordination.zookeeper.client import ZookeeperClient
+from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers
 
@@ -33,13 +33,13 @@ def test_a_look_that_fails_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> No
     async def story() -> None:
         clock = ManualClock()
         settings = ZookeeperSettings.parse("127.0.0.1:1", session_timeout_ms=3_000)
-        session = ZookeeperSession(settings, clock, InlineWorkers())
+        session = ZookeeperClient(settings, clock, InlineWorkers())
         link = session._link
         ended: list[bool] = []
         session._has_begun = True
         session.on_session_end(lambda: ended.append(True))
         Probe.outcomes = [RuntimeError("odd"), StoreLostError("nobody answers"), None, None]
-        monkeypatch.setattr(zookeeper, "Link", Probe)
+        monkeypatch.setattr(client, "Session", Probe)
         session.detached(link)
         for left in (3, 2, 1):
             await clock.advance(3.0)

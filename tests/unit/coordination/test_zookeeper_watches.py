@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("kazoo")
 
-from moldau.coordination.watches import WatchKind
-from moldau.coordination.zookeeper_client import Event, WatchedEvent
-from moldau.coordination.zookeeper_link import Link
-from moldau.coordination.zookeeper_watches import ZookeeperWatches
+from moldau.coordination.tree import WatchKind
+from moldau.coordination.zookeeper.kazoo_client import Event, WatchedEvent
+from moldau.coordination.zookeeper.session import Session, ZookeeperWatches
 
 
 class HandLink:
@@ -48,7 +47,7 @@ class HandLink:
 def play(story: Callable[[HandLink, ZookeeperWatches], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         link, watches = HandLink(), ZookeeperWatches()
-        watches.attach(cast("Link", link))
+        watches.attach(cast("Session", link))
         await story(link, watches)
         await watches.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.local_cluster import ClusterPlan, open_cluster
-from moldau.coordination import zookeeper_java
+from moldau.coordination.zookeeper import server
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port
 
@@ -16,7 +16,7 @@ from moldau.testing.free_ports import take_port
 def test_without_a_zookeeper_to_run_no_cluster_is_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper_java, "_jar_folder", lambda: None)
+    monkeypatch.setattr(server, "_jar_folder", lambda: None)
     plan = ClusterPlan(brokers=1, base_port=take_port(100), zookeeper_nodes=1)
     said: list[str] = []
     with pytest.raises(StartupError, match="PySpark"):

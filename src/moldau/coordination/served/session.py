@@ -6,7 +6,7 @@ is then unknown (`StoreLostError`); the next connection takes the session up aga
 session is over it learns from the service, or from finding that there is no service any more. The
 lease lasts for 60 % of the time-out after the sending of the last heartbeat that was confirmed.
 
-Connections are handed in: `store_client` makes those of a Unix socket, and a simulation those of
+Connections are handed in: `SocketConnector` makes those of a Unix socket, and a simulation those of
 its own network, so that brokers of `moldau start --brokers` have the client that simulations try.
 """
 
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
+import socket
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final, NamedTuple, Protocol, TypeVar, cast
@@ -26,31 +28,34 @@ from moldau.coordination.port import (
     StoreLostError,
     Watch,
 )
-from moldau.coordination.store_messages import (
+from moldau.coordination.served.messages import (
     AddWatch,
-    Bye,
-    Expired,
-    Hello,
+    CloseSession,
+    ConnectRequest,
+    ConnectResponse,
     Ping,
     ReadChildren,
     ReadNodes,
     RemoveWatch,
     Result,
-    StoreAnswer,
+    SessionExpired,
+    StoreResponse,
+    StoreSocket,
     ToClient,
-    Told,
     ToService,
+    WatchEvent,
     WatchPlace,
-    Welcome,
     Write,
+    decode_response,
+    encode_request,
 )
 from moldau.coordination.tree import (
     TreeOperation,
     TreeOutcome,
+    TreeWriter,
+    WatchKind,
     check_operation,
 )
-from moldau.coordination.tree_writer import TreeWriter
-from moldau.coordination.watches import WatchKind
 
 T = TypeVar("T")
 
@@ -180,7 +185,7 @@ class StoreSession(TreeWriter):
             if not self.is_lost:
                 number = next(self._numbers)
                 with contextlib.suppress(StoreLostError, SessionExpiredError):
-                    await self._ask(number, Bye(number=number))
+                    await self._ask(number, CloseSession(number=number))
         finally:
             self._stop()
 
@@ -223,7 +228,7 @@ class StoreSession(TreeWriter):
             else:
                 self._lose()  # before it began; who wanted it is waiting
         if self._connection is not None:
-            hello = Hello(
+            hello = ConnectRequest(
                 session_id=self._session_id,
                 timeout_seconds=self._timeout_seconds,
                 watches=tuple(self._watches),
@@ -298,19 +303,19 @@ class StoreSession(TreeWriter):
             return
         self._heard_at = self._clock.monotonic()
         match message:
-            case Welcome():
+            case ConnectResponse():
                 self._on_welcome(message)
-            case Expired():
+            case SessionExpired():
                 self._lose_and_tell()
-            case StoreAnswer():
+            case StoreResponse():
                 self._seen = max(self._seen, message.seen)
                 self._on_answer(message)
-            case Told():
+            case WatchEvent():
                 self._seen = max(self._seen, message.seen)
                 for watch in tuple(self._watches.get(message.place, ())):
                     self._clock.call_later(0, watch.call)
 
-    def _on_welcome(self, welcome: Welcome) -> None:
+    def _on_welcome(self, welcome: ConnectResponse) -> None:
         self._session_id = welcome.session_id
         self._is_connected = True
         self._connected.set()
@@ -329,7 +334,7 @@ class StoreSession(TreeWriter):
         for callback in self._on_end:
             self._clock.call_later(0, callback)
 
-    def _on_answer(self, answer: StoreAnswer) -> None:
+    def _on_answer(self, answer: StoreResponse) -> None:
         sent_at = self._pings.pop(answer.number, None)
         if sent_at is not None:
             self._extend_lease(sent_at)
@@ -416,3 +421,69 @@ class StoreSession(TreeWriter):
 def _fail(answer: asyncio.Future[T], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
+
+
+_log = logging.getLogger("moldau.coordination")
+
+
+class StoreSocketConnection:
+    """One way to the service: the `StoreConnection` of a session."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        deliver: Callable[[ToClient], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        self.is_broken = False
+        self._deliver = deliver
+        self._on_broken = on_broken
+        self._socket = StoreSocket(connected, self._receive, self._break)
+
+    def send(self, message: ToService) -> None:
+        self._socket.send(encode_request(message))
+
+    def give_up(self) -> None:
+        self.is_broken = True
+        self._socket.close()
+
+    def _receive(self, frame: bytes) -> None:
+        self._deliver(decode_response(frame))
+
+    def _break(self, _: str) -> None:
+        self.is_broken = True
+        self._on_broken()
+
+
+class SocketConnector:
+    """Connects, as often as a session wants. `on_gone` hears when nobody serves there any more."""
+
+    def __init__(self, path: str, on_gone: Callable[[], None]) -> None:
+        self._path = path
+        self._on_gone = on_gone
+
+    def __call__(
+        self, deliver: Callable[[ToClient], None], on_broken: Callable[[], None]
+    ) -> StoreSocketConnection | None:
+        try:
+            connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:  # no descriptor is left: one may be at the next attempt
+            _log.warning("no connection to the coordination store: %s", error)
+            return None
+        connecting.setblocking(False)
+        try:
+            connecting.connect(self._path)  # a Unix socket connects at once or not at all
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            # The process that listened has ended, and the sessions with it; or its socket was
+            # removed: then the supervisor makes another one, and starts this broker again.
+            connecting.close()
+            self._on_gone()
+            raise StoreGoneError(f"nobody serves the coordination store at {self._path}") from error
+        except BlockingIOError:  # too many wait to be accepted: the server is held up
+            connecting.close()
+            return None
+        except OSError as error:
+            connecting.close()
+            _log.warning("no connection to the coordination store: %s", error)
+            return None
+        return StoreSocketConnection(connecting, deliver, on_broken)

@@ -1,8 +1,4 @@
-"""kazoo as it is used here: its client in types, and the handler that leads to our event loop.
-
-All that is known of kazoo's inside is in this module. It is not typed; the protocols are, and name
-only what is used.
-"""
+"""Requests to ZooKeeper through kazoo: its client with types, requests, errors."""
 
 from __future__ import annotations
 
@@ -13,16 +9,55 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, WriterNotClosedException
+from kazoo.exceptions import (
+    EXCEPTIONS,
+    AuthFailedError,
+    ConnectionDropped,
+    WriterNotClosedException,
+)
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.serialization import (
+    GetData,
+    int_struct,
+    multiheader_struct,
+    read_buffer,
+    stat_struct,
+)
+from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from moldau.coordination.zookeeper_settings import SASL, ZookeeperSettings
+from moldau.coordination.port import (
+    BadVersionError,
+    Check,
+    CoordinationError,
+    Create,
+    Delete,
+    EphemeralParentError,
+    NoAccessError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionExpiredError,
+    SetData,
+    StoreLostError,
+)
+from moldau.coordination.tree import ROOT, parent_of
+from moldau.coordination.zookeeper.settings import SASL, ZookeeperSettings
 from moldau.errors import ConfigurationError, MissingExtraError
+
+# kazoo as it is used here: its client in types, and the handler that leads to our event loop.
+#
+# All that is known of kazoo's inside is in this module. It is not typed; the protocols are, and
+# name only what is used.
+
 
 _log = logging.getLogger("moldau.coordination.zookeeper")
 
@@ -101,7 +136,7 @@ class Transaction(Protocol):
     def commit_async(self) -> Result[list[object]]: ...
 
 
-class StoreClient(Protocol):
+class Kazoo(Protocol):
     """The part of kazoo's client that is used here."""
 
     @property
@@ -239,7 +274,7 @@ def make_client(
     on_state: Callable[[str], None],
     on_connected: Callable[[float], None],
     on_refused: Callable[[str], None],
-) -> StoreClient:
+) -> Kazoo:
     """Not started. It tells of states, connections and attempts in vain in its thread."""
     client = KazooClient(
         hosts=",".join(settings.servers),
@@ -257,11 +292,11 @@ def make_client(
     )
     client.add_listener(on_state)
     _watch_attempts(client, on_connected, on_refused)
-    typed: StoreClient = client
+    typed: Kazoo = client
     return typed
 
 
-def ask(client: StoreClient, request: object) -> Result[Any]:
+def ask(client: Kazoo, request: object) -> Result[Any]:
     """Send a request that kazoo has no method for; it gives its type, its bytes, and reads some."""
     inner: Any = client
     answer: Result[Any] = inner.handler.async_result()
@@ -269,7 +304,7 @@ def ask(client: StoreClient, request: object) -> Result[Any]:
     return answer
 
 
-def stop_client(client: StoreClient) -> None:
+def stop_client(client: Kazoo) -> None:
     """End the session and the thread. Blocks."""
     try:
         client.stop()
@@ -316,3 +351,217 @@ def _watch_attempts(
         return read_timeout_ms, connect_timeout_ms
 
     connection._connect = connect_and_tell
+
+
+class UnknownRequestError(CoordinationError):
+    """The server is too old for the request; nothing was done."""
+
+
+_ERRORS: tuple[tuple[type[Exception], type[CoordinationError], str], ...] = (
+    (kazoo.NoNodeError, NoNodeError, "the node does not exist"),
+    (kazoo.NodeExistsError, NodeExistsError, "the node exists already"),
+    (kazoo.BadVersionError, BadVersionError, "the node has another version"),
+    (kazoo.NotEmptyError, NotEmptyError, "the node has children"),
+    (
+        kazoo.NoChildrenForEphemeralsError,
+        EphemeralParentError,
+        "an ephemeral node cannot have children",
+    ),
+    (
+        kazoo.NoAuthError,
+        NoAccessError,
+        "ZooKeeper refuses access; is zookeeper.auth.credential the one that made the nodes?",
+    ),
+    (kazoo.UnimplementedError, UnknownRequestError, "the server does not know the request"),
+    (kazoo.BadArgumentsError, UnknownRequestError, "the server does not take the request"),
+    (kazoo.SessionExpiredError, SessionExpiredError, "the session is over"),
+    (kazoo.AuthFailedError, SessionExpiredError, "ZooKeeper refused the credential"),
+)
+
+
+def translate(error: BaseException) -> CoordinationError:
+    """What the table does not name leaves it open whether the request was carried out."""
+    for theirs, ours, message in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(message)
+    return StoreLostError(f"ZooKeeper did not answer: {error!r}")
+
+
+def first_failure(results: Sequence[object]) -> tuple[int, CoordinationError] | None:
+    """The operation at which a transaction failed; those around it were only taken along."""
+    bystanders = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+    for number, result in enumerate(results):
+        if isinstance(result, Exception) and not isinstance(result, bystanders):
+            return number, translate(result)
+    return None
+
+
+_SECRET = ("/config/users", "/config/brokers", "/delegation_token")
+
+AccessList = list[AccessEntry]
+
+_MAX_REQUEST_BYTES = 1_000_000
+"""A server drops the connection over a larger one, which nobody could tell from a bad network."""
+
+_OPERATION_BYTES = 100  # headers and the access list of one, generously
+
+
+class Requests:
+    """Makes requests with the full paths and access lists of one cluster."""
+
+    def __init__(self, settings: ZookeeperSettings) -> None:
+        self._settings = settings
+
+    def create(self, client: Kazoo, operation: Create) -> Result[str]:
+        return client.create_async(
+            self._settings.full_path(operation.path),
+            operation.data,
+            self._access(operation.path),
+            operation.ephemeral,
+            operation.sequential,
+        )
+
+    def make_plain(self, client: Kazoo, full_path: str) -> Result[str]:
+        """A node on the way to the root, which may be above what is the cluster's own."""
+        return client.create_async(full_path, b"", self._access(ROOT), False, False)
+
+    def commit(self, client: Kazoo, operations: Sequence[Operation]) -> Result[list[object]]:
+        transaction = client.transaction()
+        for operation in operations:
+            self._add(transaction, operation)
+        return transaction.commit_async()
+
+    def _add(self, transaction: Transaction, operation: Operation) -> None:
+        path = self._settings.full_path(operation.path)
+        match operation:
+            case Create():
+                transaction.create(
+                    path,
+                    operation.data,
+                    self._access(operation.path),
+                    operation.ephemeral,
+                    operation.sequential,
+                )
+            case SetData():
+                transaction.set_data(path, operation.data, operation.version)
+            case Delete():
+                transaction.delete(path, operation.version)
+            case Check():
+                transaction.check(path, operation.version)
+
+    def created_paths(
+        self, operations: Sequence[Operation], results: Sequence[object]
+    ) -> Sequence[str]:
+        """Raises the error of the operation that failed."""
+        failure = first_failure(results)
+        if failure is not None:
+            number, error = failure
+            raise type(error)(f"{operations[number].path}: {error}")
+        return [
+            self._settings.own_path(result) if isinstance(result, str) else "" for result in results
+        ]
+
+    def _access(self, path: str) -> AccessList:
+        return access_list(path, is_protected=self._settings.protects_nodes)
+
+
+def check_operations(operations: Sequence[Operation]) -> None:
+    """Only code can ask for these, so it is a `ValueError`, not an answer of the store."""
+    size_bytes = 0
+    for operation in operations:
+        if operation.path == ROOT and isinstance(operation, Delete):
+            raise ValueError("the root cannot be deleted")
+        data = operation.data if isinstance(operation, Create | SetData) else b""
+        size_bytes += len(operation.path) + len(data) + _OPERATION_BYTES
+    if size_bytes > _MAX_REQUEST_BYTES:
+        raise ValueError(
+            f"{len(operations)} operations of about {size_bytes:,} bytes are more than ZooKeeper "
+            f"takes in one request ({_MAX_REQUEST_BYTES:,})"
+        )
+
+
+def to_node(answer: tuple[bytes | None, Stat]) -> Node:
+    data, stat = answer
+    return Node(
+        data=data or b"",
+        version=stat.version,
+        created_id=stat.czxid,
+        modified_ms=stat.mtime,
+        ephemeral_owner=stat.ephemeralOwner or 0,
+    )
+
+
+def path_and_parents(path: str) -> list[str]:
+    """From the top down, without the root."""
+    found = []
+    while path not in ("", ROOT):
+        found.append(path)
+        path = parent_of(path)
+    return found[::-1]
+
+
+def access_list(path: str, *, is_protected: bool) -> AccessList:
+    """Who may do what with a node to be made at `path`, without the root, as Kafka sets it.
+
+    Without `zookeeper.set.acl` everybody may do everything. With it only the credential that made a
+    node may write it; everybody may read it, except where passwords and the like are kept.
+    """
+    if not is_protected:
+        return list(OPEN_ACL_UNSAFE)
+    if path.startswith(_SECRET):
+        return list(CREATOR_ALL_ACL)
+    return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+
+# Many reads in one request: ZooKeeper's `multiRead`, which kazoo does not know.
+#
+# Each request costs two steps of kazoo's thread, and on a busy loop it waits for its turn in each
+# of them; a thousand partitions in ten requests are read in the time of ten. Servers have it since
+# 3.6; an older one ends the connection.
+
+
+READS_AT_ONCE = 100
+"""A node has up to 1 MB, most have a hundred bytes."""
+
+Found = tuple[bytes | None, Stat] | Exception
+"""A node as `get_async` gives it, or why there is none."""
+
+_FAILURE = -1
+_GET_DATA = multiheader_struct.pack(GetData.type, False, -1)
+_END = multiheader_struct.pack(-1, True, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiRead:
+    """A request as kazoo's own: it asks for the type, for the bytes, and for their meaning."""
+
+    paths: tuple[str, ...]
+
+    type: ClassVar[int] = 22
+
+    def serialize(self) -> bytes:
+        parts: list[bytes] = []
+        for path in self.paths:
+            parts += (_GET_DATA, GetData(path, None).serialize())
+        return b"".join((*parts, _END))
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Found]:
+        found: list[Found] = []
+        while True:
+            kind, is_done, _ = multiheader_struct.unpack_from(data, offset)
+            offset += multiheader_struct.size
+            if is_done:
+                return found
+            if kind == _FAILURE:
+                (code,) = int_struct.unpack_from(data, offset)
+                offset += int_struct.size
+                found.append(EXCEPTIONS[code]())
+            else:
+                content, offset = read_buffer(data, offset)
+                found.append((content, ZnodeStat._make(stat_struct.unpack_from(data, offset))))
+                offset += stat_struct.size
+
+
+def read_many(client: Kazoo, paths: Sequence[str]) -> Result[list[Found]]:
+    return ask(client, MultiRead(tuple(paths)))

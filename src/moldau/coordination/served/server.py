@@ -1,7 +1,7 @@
 """Serves the embedded store to the processes of one machine, over a Unix socket. A shell.
 
 Each client has a session: it ends when the client says so, when it was silent for the session's
-time-out (`session_timeouts`), or when the process is known to have ended (`end_sessions_of`). What
+time-out (`SessionTimeouts`), or when the process is known to have ended (`end_sessions_of`). What
 nodes and transactions mean is the store's own (`tree`, `embedded`); a session goes on over another
 connection, and is told then of whatever its watches may have missed.
 
@@ -13,38 +13,46 @@ server has lost nothing that it answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import logging
+import os
 import socket
-from collections.abc import Callable
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, assert_never
+from pathlib import Path
+from typing import Final, Protocol, assert_never
 
 from moldau.clock import Clock, Timer
 from moldau.coordination.embedded import EmbeddedSession, EmbeddedStore
 from moldau.coordination.port import CoordinationError, Watch
-from moldau.coordination.session_timeouts import LOOK_SECONDS, SessionTimeouts
-from moldau.coordination.store_codec import decode_request, encode_answer
-from moldau.coordination.store_messages import (
+from moldau.coordination.served.messages import (
+    UNREAD_BYTES,
     AddWatch,
-    Bye,
-    Expired,
-    Hello,
+    CloseSession,
+    ConnectRequest,
+    ConnectResponse,
     Ping,
     ReadChildren,
     ReadNodes,
     RemoveWatch,
     Result,
-    StoreAnswer,
+    SessionExpired,
+    StoreResponse,
+    StoreSocket,
     ToClient,
-    Told,
     ToService,
+    WatchEvent,
     WatchPlace,
-    Welcome,
     Write,
+    decode_request,
+    encode_response,
 )
-from moldau.coordination.store_socket import UNREAD_BYTES, StoreSocket
-from moldau.coordination.watches import WatchKind
+from moldau.coordination.tree import WatchKind
+from moldau.errors import StartupError
 from moldau.tasks import TaskSupervisor
 
 _log = logging.getLogger("moldau.coordination")
@@ -80,7 +88,7 @@ class _SocketConnection:
         self._socket = StoreSocket(connected, self._receive, self._break, UNREAD_BYTES)
 
     def send(self, message: ToClient) -> None:
-        self._socket.send(encode_answer(message))
+        self._socket.send(encode_response(message))
 
     def close(self) -> None:
         self._socket.close()
@@ -162,7 +170,7 @@ class StoreServer:
             session.store.expire()
             for watch in session.watches.values():
                 watch.cancel()
-            session.connection.send(Expired())
+            session.connection.send(SessionExpired())
 
     def end_sessions_of(self, process_id: int) -> None:
         """Its process has ended, so nobody acts on the behalf of its sessions any more."""
@@ -198,19 +206,19 @@ class StoreServer:
 
     def receive(self, connection: ServedConnection, message: ToService) -> None:
         """Raises `ValueError` for what no client of ours sends; then the connection is closed."""
-        if isinstance(message, Hello):
+        if isinstance(message, ConnectRequest):
             self._greet(connection, message)
             return
         session = self._connections.get(connection)
         if session is None:
             raise ValueError("a client greets first")
         if session.store.session_id not in self._sessions:
-            connection.send(Expired())
+            connection.send(SessionExpired())
             return
         self._timeouts.hear(session.store.session_id, self._clock.monotonic())
         self._serve(session, message)
 
-    def _greet(self, connection: ServedConnection, hello: Hello) -> None:
+    def _greet(self, connection: ServedConnection, hello: ConnectRequest) -> None:
         if self._connections.get(connection) is not None:
             raise ValueError("a client greets once for each connection")
         now = self._clock.monotonic()
@@ -227,14 +235,14 @@ class StoreServer:
             session.connection = connection
             self._timeouts.hear(hello.session_id, now)
         else:
-            connection.send(Expired())
+            connection.send(SessionExpired())
             return
         self._connections[connection] = session
         for place in set(session.watches) - set(hello.watches):
             session.watches.pop(place).cancel()
         for place in hello.watches:
             self._watch(session, place)
-        connection.send(Welcome(session_id=session.store.session_id))
+        connection.send(ConnectResponse(session_id=session.store.session_id))
         if hello.session_id and hello.seen < self._store.changes_made:
             for place in hello.watches:  # nobody knows which of them have changed
                 self._notify(session, place)
@@ -257,7 +265,7 @@ class StoreServer:
                     "write to the coordination store",
                     self._write(session, session.connection, message),
                 )
-            case Bye():
+            case CloseSession():
                 self._tasks.spawn(
                     "end of a session", self._end(session, session.connection, message.number)
                 )
@@ -267,7 +275,7 @@ class StoreServer:
                 watch = session.watches.pop(message.place, None)
                 if watch is not None:
                     watch.cancel()
-            case Hello():
+            case ConnectRequest():
                 raise ValueError("a client greets first")
             case _:
                 assert_never(message)
@@ -289,7 +297,7 @@ class StoreServer:
 
     def _answer(self, connection: ServedConnection, number: int, result: Result) -> None:
         seen = self._store.changes_made
-        connection.send(StoreAnswer(number=number, result=result, seen=seen))
+        connection.send(StoreResponse(number=number, result=result, seen=seen))
 
     # Watches
 
@@ -303,8 +311,153 @@ class StoreServer:
             session.watches[place] = watch(place.path, partial(self._notify, session, place))
 
     def _notify(self, session: _Session, place: WatchPlace) -> None:
-        session.connection.send(Told(place=place, seen=self._store.changes_made))
+        session.connection.send(WatchEvent(place=place, seen=self._store.changes_made))
 
 
 def _report(name: str, error: BaseException) -> None:
     _log.error("%s failed", name, exc_info=error)
+
+
+# The socket on which a store is served: where it is, and that it is for this user only. A shell.
+#
+# It is in the store's folder. Where the path is too long for a socket (108 bytes on Linux, 104 on
+# macOS), or the file system has no sockets, it is in a folder of this user under the temporary one,
+# named after the store's. Who calls this holds the lock of the store's file, so a socket that is
+# there already was left by a process that has ended.
+
+
+SOCKET_NAME: Final = "coordination.sock"
+_MAX_PATH_BYTES: Final = 100
+_ONLY_THIS_USER: Final = 0o177  # what the others, and executing, are denied
+_BACKLOG: Final = 64
+
+
+@contextlib.contextmanager
+def listening_beside(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
+    """A socket that listens, and its path; both are gone after the block."""
+    listener, path = _listen_near(folder.resolve())
+    try:
+        yield listener, path
+    finally:
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+def listen_again(folder: Path, path: Path) -> socket.socket | None:
+    """Another socket at `path`, of the store in `folder`, if the one that was there is gone.
+
+    Whoever cleans up old files removes sockets too, above all in a temporary folder. Those that are
+    connected stay so, and notice nothing; but nobody finds the store any more.
+    """
+    if path.exists():
+        return None
+    if path.parent != folder.resolve():
+        _private_folder(folder.resolve())
+    return _listen(path)
+
+
+def _listen_near(folder: Path) -> tuple[socket.socket, Path]:
+    path = folder / SOCKET_NAME
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        try:
+            return _listen(path), path
+        except OSError as error:
+            failure: OSError | None = error  # a file system without sockets
+    else:
+        failure = None
+    elsewhere = _private_folder(folder) / SOCKET_NAME
+    try:
+        return _listen(elsewhere), elsewhere
+    except OSError as error:
+        first = f"{path}: {failure}; " if failure else ""
+        raise StartupError(
+            f"no socket can be made for the coordination store ({first}{elsewhere}: {error}); "
+            "let TMPDIR name a folder with a short path"
+        ) from error
+
+
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    former = os.umask(_ONLY_THIS_USER)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.umask(former)
+    return listener
+
+
+def _private_folder(folder: Path) -> Path:
+    """One that nobody else may enter: others can make folders of any name beside it."""
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    private = Path(tempfile.gettempdir()) / f"moldau-{os.getuid()}-{digest}"
+    with contextlib.suppress(FileExistsError):
+        private.mkdir(mode=0o700)
+    found = private.lstat()
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or stat.S_IMODE(found.st_mode) & 0o077
+    ):
+        raise StartupError(f"{private} is not a folder of this user alone: remove it")
+    return private
+
+
+# When a session of a served store is over: not heard of for its time-out. A rule.
+#
+# The one who looks may be late itself: its process was paused, or the machine slept. What its
+# clients have sent meanwhile is not read yet, so nobody's silence is known: every session is given
+# the time that the look was late. A session that lasts longer harms nobody; a lease ends by itself.
+
+
+LOOK_SECONDS: Final = 0.25
+"""How often somebody has to look."""
+
+MIN_TIMEOUT_SECONDS: Final = 4 * LOOK_SECONDS
+"""A shorter one would be counted too roughly, and is made this one."""
+
+
+@dataclass(slots=True)
+class _Silence:
+    timeout_seconds: float
+    heard_at: float
+
+
+class SessionTimeouts:
+    """The sessions that are alive, and when each was heard of last."""
+
+    def __init__(self, now: float) -> None:
+        self._looked_at = now
+        self._sessions: dict[int, _Silence] = {}
+
+    def begin(self, session_id: int, timeout_seconds: float, now: float) -> None:
+        timeout = max(timeout_seconds, MIN_TIMEOUT_SECONDS)
+        self._sessions[session_id] = _Silence(timeout, now)
+
+    def hear(self, session_id: int, now: float) -> None:
+        silence = self._sessions.get(session_id)
+        if silence is not None:
+            silence.heard_at = max(silence.heard_at, now)
+
+    def end(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def take_expired(self, now: float) -> list[int]:
+        """Whose time is over; they are not heard of again."""
+        late = now - self._looked_at - LOOK_SECONDS
+        self._looked_at = now
+        if late > LOOK_SECONDS:
+            for silence in self._sessions.values():
+                silence.heard_at = min(now, silence.heard_at + late)
+        expired = [
+            session_id
+            for session_id, silence in self._sessions.items()
+            if now - silence.heard_at >= silence.timeout_seconds
+        ]
+        for session_id in expired:
+            del self._sessions[session_id]
+        return expired

@@ -12,8 +12,8 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 from moldau.clock import Clock
 from moldau.coordination.port import (
@@ -21,6 +21,7 @@ from moldau.coordination.port import (
     CoordinationError,
     Create,
     Delete,
+    NoAccessError,
     Node,
     NodeExistsError,
     NoNodeError,
@@ -30,21 +31,25 @@ from moldau.coordination.port import (
     StoreLostError,
     Watch,
 )
-from moldau.coordination.tree import ROOT, parent_of
-from moldau.coordination.watches import WatchKind
-from moldau.coordination.zookeeper_client import Result, Stat, StoreClient
-from moldau.coordination.zookeeper_errors import UnknownRequestError, translate
-from moldau.coordination.zookeeper_heartbeats import Heartbeats
-from moldau.coordination.zookeeper_link import Link
-from moldau.coordination.zookeeper_multi_read import READS_AT_ONCE, Found, read_many
-from moldau.coordination.zookeeper_requests import (
+from moldau.coordination.tree import ROOT, WatchKind, parent_of
+from moldau.coordination.zookeeper.kazoo_client import (
+    READS_AT_ONCE,
+    AccessEntry,
+    Found,
     Requests,
+    Result,
+    Stat,
+    UnknownRequestError,
+    access_list,
     check_operations,
     path_and_parents,
+    read_many,
     to_node,
+    translate,
 )
-from moldau.coordination.zookeeper_settings import ZookeeperSettings
-from moldau.coordination.zookeeper_watches import ZookeeperWatches
+from moldau.coordination.zookeeper.kazoo_client import Kazoo as StoreClient
+from moldau.coordination.zookeeper.session import Heartbeats, Session, ZookeeperWatches
+from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import StartupError
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
@@ -64,14 +69,14 @@ T = TypeVar("T")
 class _Nobody:
     """Hears of a link that is opened to see whether it can be."""
 
-    def attached(self, link: Link) -> None: ...
+    def attached(self, link: Session) -> None: ...
 
-    def detached(self, link: Link) -> None: ...
+    def detached(self, link: Session) -> None: ...
 
-    def lost(self, link: Link) -> None: ...
+    def lost(self, link: Session) -> None: ...
 
 
-class ZookeeperSession:
+class ZookeeperClient:
     """The `Coordination` port. Belongs to one event loop."""
 
     def __init__(self, settings: ZookeeperSettings, clock: Clock, workers: Workers) -> None:
@@ -91,7 +96,7 @@ class ZookeeperSession:
     @classmethod
     async def open(
         cls, settings: ZookeeperSettings, *, clock: Clock, workers: Workers
-    ) -> ZookeeperSession:
+    ) -> ZookeeperClient:
         """Begin a session. Raises `StartupError` that says what to do."""
         session = cls(settings, clock, workers)
         try:
@@ -140,7 +145,7 @@ class ZookeeperSession:
     def _take_new_link(self) -> None:
         self._has_begun = False
         self._failed_reads = 0
-        self._link = Link(self._settings, self, self._clock, self._workers)
+        self._link = Session(self._settings, self, self._clock, self._workers)
         self._heartbeats = Heartbeats(self._link, self._clock, self._settings.full_path(ROOT))
 
     async def _begin(self) -> None:
@@ -175,30 +180,30 @@ class ZookeeperSession:
 
     # What the link tells
 
-    def attached(self, link: Link) -> None:
+    def attached(self, link: Session) -> None:
         if link is self._link and not self._closed:
             self._watches.attach(link)
             self._heartbeats.begin()
 
-    def detached(self, link: Link) -> None:
+    def detached(self, link: Session) -> None:
         if link is self._link and not self._closed:
             self._look_later(link)
 
-    def _look_later(self, link: Link, *, was_found: bool = False) -> None:
+    def _look_later(self, link: Session, *, was_found: bool = False) -> None:
         def look() -> None:
             if link is self._link and not (self._closed or link.is_attached or link.is_lost):
                 self._tasks.spawn("look for ZooKeeper", self._look(link, was_found))
 
         self._clock.call_later(link.timeout_seconds, look)
 
-    async def _look(self, link: Link, was_found: bool) -> None:
+    async def _look(self, link: Session, was_found: bool) -> None:
         """The session has been without a connection for long: is it that nobody is there?
 
         A server refuses a session that has seen later writes than it has itself: for ever, if it
         was restored from a backup. Then a new session finds it at once. If one did a whole
         time-out ago as well, this one is over in any case: a server that has it has ended it.
         """
-        probe = Link(self._settings, _Nobody(), self._clock, self._workers)
+        probe = Session(self._settings, _Nobody(), self._clock, self._workers)
         try:
             await probe.open()
         except StoreLostError:
@@ -219,7 +224,7 @@ class ZookeeperSession:
         _log.error("%s failed, and is done again soon", name, exc_info=error)
         self._look_later(self._link)
 
-    def lost(self, link: Link) -> None:
+    def lost(self, link: Session) -> None:
         if link is not self._link or self._closed:
             return
         self._heartbeats.stop()
@@ -431,3 +436,97 @@ def _exists(full_path: str, client: StoreClient) -> Result[Stat | None]:
 
 def _children(full_path: str, client: StoreClient) -> Result[tuple[list[str], Stat]]:
     return client.get_children_async(full_path, include_data=True)
+
+
+# Gives nodes that are there already the access lists that new ones get, or opens them again.
+#
+# What Kafka's `zookeeper-security-migration` does. It can be done while brokers work, again, and by
+# somebody who goes on where another was cut off: each node is looked at by itself, and one whose
+# list is right is left alone. A shell.
+
+
+_AT_ONCE: Final = 500
+_WORLD: Final = "world"
+
+_Right = tuple[int, str, str]
+"""Permissions as bits, the scheme, and who it is in that scheme."""
+
+
+class AccessMigration:
+    """One run over the nodes of a cluster. Used by one task."""
+
+    def __init__(self, session: ZookeeperClient, *, is_protected: bool) -> None:
+        """Protected nodes belong to whom the session has shown to be."""
+        self._session = session
+        self._is_protected = is_protected
+        # What ZooKeeper writes for the maker of a node; not known before the first one is written.
+        self._owners: frozenset[_Right] | None = None if is_protected else frozenset()
+        self.seen = 0
+        self.changed = 0
+        self.refused: list[str] = []  # nodes that belong to somebody else
+
+    async def run(self, roots: Sequence[str]) -> None:
+        """Set the lists of these nodes and of all below them, parents first. The root stands for
+        itself alone: what is below it and not named may be somebody else's."""
+        level = list(roots)
+        while level:
+            below: list[str] = []
+            start = 0
+            while start < len(level):
+                count = 1 if self._owners is None else _AT_ONCE
+                paths = level[start : start + count]
+                found = await asyncio.gather(*map(self._migrate, paths))
+                below += [child for children in found for child in children]
+                start += count
+            level = below
+
+    async def _migrate(self, path: str) -> list[str]:
+        """Its children, to be done next."""
+        try:
+            await self._set_list(path)
+            self.seen += 1
+            names = [] if path == ROOT else await self._session.children(path)
+        except NoAccessError:
+            self.refused.append(path)
+            return []
+        except NoNodeError:
+            return []  # deleted meanwhile, or never made
+        return [f"{path}/{name}" for name in names]
+
+    async def _set_list(self, path: str) -> None:
+        former = await self._read(path)
+        wanted = access_list(path, is_protected=self._is_protected)
+        if self._owners is not None and former == self._expected(wanted):
+            return
+        await self._session.call(path, functools.partial(_set_access_list, acl=wanted))
+        if self._owners is None:
+            written = await self._read(path)
+            self._owners = frozenset(one for one in written if one[1] != _WORLD)
+            self.changed += written != former
+        else:
+            self.changed += 1
+
+    def _expected(self, wanted: Sequence[AccessEntry]) -> frozenset[_Right]:
+        """The list as ZooKeeper keeps it."""
+        named = _rights(one for one in wanted if one.id.scheme == _WORLD)
+        return named | (self._owners or frozenset())
+
+    async def _read(self, path: str) -> frozenset[_Right]:
+        entries, _ = await self._session.call(path, _get_access_list)
+        return _rights(entries)
+
+
+def _rights(entries: Iterable[AccessEntry]) -> frozenset[_Right]:
+    return frozenset((one.perms, one.id.scheme, one.id.id) for one in entries)
+
+
+def _get_access_list(
+    client: StoreClient, full_path: str
+) -> Result[tuple[Sequence[AccessEntry], Stat]]:
+    return client.get_acls_async(full_path)
+
+
+def _set_access_list(
+    client: StoreClient, full_path: str, *, acl: Sequence[AccessEntry]
+) -> Result[Stat]:
+    return client.set_acls_async(full_path, acl)

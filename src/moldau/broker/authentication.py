@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
+from moldau.broker.api import RequestContext
 from moldau.broker.authorization import audit_change
 from moldau.broker.dispatch import RequestPump
-from moldau.broker.services import RequestContext
 from moldau.clock import Clock
 from moldau.cluster.delegation_tokens import ExpiredToken
 from moldau.config.listener_options import ListenerOptions

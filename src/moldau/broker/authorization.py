@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
-from moldau.broker.services import RequestContext
+from moldau.broker.api import RequestContext
 from moldau.clock import Clock
 from moldau.cluster.acl_writer import AclWriter
 from moldau.cluster.metadata_publisher import MetadataPublisher

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from moldau.broker.services import Services
+from moldau.broker.api import Services
 from moldau.errors import (
     KafkaError,
     NotEnoughReplicasAfterAppendError,

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from moldau.broker.api import RequestContext, Services
 from moldau.broker.authorization import (
     audit_change,
     require_cluster,
     require_group,
     require_topic,
 )
-from moldau.broker.services import RequestContext, Services
 from moldau.config.alterations import ConfigAlteration, ConfigChange, ConfigOperation
 from moldau.errors import (
     ErrorCode,

@@ -12,13 +12,13 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from moldau.broker.api import Services
 from moldau.broker.auto_topic_creation import AutoTopicCreation
 from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.control_plane import TRANSACTION_VERSION, random_uuid
 from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
-from moldau.broker.services import Services
 from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher

@@ -19,11 +19,12 @@ from moldau.broker.api import (
     DeferredResponse,
     DispatchTable,
     PendingResponse,
+    RequestContext,
     ResponseQueue,
     ServedApi,
+    Services,
 )
 from moldau.broker.purgatory import DelayedFetch
-from moldau.broker.services import RequestContext, Services
 from moldau.broker.throttling import MeasuredWork, MutedConnection, RequestThrottle, make_throttle
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.metrics.figures import NOT_TIMED, ApiFigures, ConnectionFigures

@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
+from moldau.broker.api import RequestContext
 from moldau.broker.authorization import require_topic
-from moldau.broker.services import RequestContext
 from moldau.errors import (
     FetchSessionNotFoundError,
     InvalidFetchSessionEpochError,

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from moldau.broker.api import RequestContext
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.group_requests import respond
-from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode

@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from moldau.broker.api import DispatchTable
+from moldau.broker.api import DispatchTable, Services
 from moldau.broker.authentication import RefusedClients, SaslGate, SaslSession
 from moldau.broker.dispatch import RequestPump
 from moldau.broker.security import BrokerSecurity
-from moldau.broker.services import Services
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.declarations.network import split_address

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from moldau.broker.api import RequestContext
 from moldau.broker.authorization import may_topic
-from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Protocol
 
+from moldau.broker.api import Services
 from moldau.broker.fetch import FetchSession, FetchSessions, FetchWait
-from moldau.broker.services import Services
 from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.throttling import RequestThrottle
 from moldau.clock import Clock, Timer

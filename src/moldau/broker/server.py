@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
-from moldau.broker.api import DispatchTable
+from moldau.broker.api import DispatchTable, Services
 from moldau.broker.authorization import connect_access_control
 from moldau.broker.auto_topic_creation import InternalTopics
 from moldau.broker.background_tasks import BackgroundTasks
@@ -36,7 +36,6 @@ from moldau.broker.ports import Ports
 from moldau.broker.purgatory import PartitionEvents, Purgatory
 from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.security import BrokerSecurity
-from moldau.broker.services import Services
 from moldau.broker.throttling import connect_quotas
 from moldau.broker.topic_metadata import EncodedTopics
 from moldau.cluster.delegation_tokens import DelegationTokens

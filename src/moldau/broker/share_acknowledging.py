@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from moldau.broker.api import RequestContext
 from moldau.broker.authorization import require_group, require_topic
-from moldau.broker.services import RequestContext
 from moldau.errors import (
     InvalidRequestError,
     KafkaError,

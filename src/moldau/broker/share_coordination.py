@@ -25,8 +25,8 @@ from moldau.shares.share_coordinator import ShareCoordinator
 from moldau.workers import Workers
 
 if TYPE_CHECKING:
+    from moldau.broker.api import Services
     from moldau.broker.dead_letters import DeadLetterSender
-    from moldau.broker.services import Services
     from moldau.broker.share_lag import ShareLag
     from moldau.broker.share_persister import SharePersister
     from moldau.broker.shares import Shares

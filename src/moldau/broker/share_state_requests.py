@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from moldau.broker.api import RequestContext
 from moldau.broker.authorization import find_cluster_refusal
-from moldau.broker.services import RequestContext
 from moldau.broker.share_state_exchange import events_of, response_values
 from moldau.model import AclOperation
 from moldau.shares.rules.state_events import StateAnswer, StateEvent

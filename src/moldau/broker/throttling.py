@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
+from moldau.broker.api import Services
 from moldau.broker.replication import is_for_brokers
-from moldau.broker.services import Services
 from moldau.clock import Clock, Timer
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import MetadataImage

@@ -6,8 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypedDict
 from uuid import UUID
 
-from moldau.broker.api import ServedApi, Slices, answered_class, encode_array, encode_element
-from moldau.broker.services import RequestContext
+from moldau.broker.api import (
+    RequestContext,
+    ServedApi,
+    Slices,
+    answered_class,
+    encode_array,
+    encode_element,
+)
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     Endpoint,

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from moldau.broker.services import RequestContext
+from moldau.broker.api import RequestContext
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.runtime.internal_topic import partition_for

@@ -44,7 +44,7 @@ MUTANTS = (
         breaks="a client waits for a change of topics for as long as the store takes",
         edits=(
             Edit(
-                "moldau.broker.services",
+                "moldau.broker.api",
                 "Services.change_topics",
                 "seconds if seconds > 0 else _APPLIED_WITHIN_SECONDS",
                 "3600.0",
@@ -58,7 +58,7 @@ MUTANTS = (
         breaks="a request that shall only start a change is answered as if it had waited",
         edits=(
             Edit(
-                "moldau.broker.services",
+                "moldau.broker.api",
                 "late_topics",
                 "timeout_ms <= 0 or not services.is_led(name)",
                 "not services.is_led(name)",

@@ -11,9 +11,9 @@ from typing import Any
 
 from kio.index import load_request_schema
 
+from moldau.broker.api import Services
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
-from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.simulation.manual_clock import ManualClock, SkewedClock, wait_until_idle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.broker import dispatch
-from moldau.broker.services import RequestContext
+from moldau.broker.api import RequestContext
 from moldau.errors import ErrorCode
 from moldau.metrics.figures import ApiFigures
 from moldau.wire.apis import HEARTBEAT, METADATA, OFFSET_COMMIT, Api

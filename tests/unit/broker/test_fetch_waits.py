@@ -4,10 +4,10 @@ import asyncio
 from types import SimpleNamespace
 from uuid import UUID
 
+from moldau.broker.api import RequestContext
 from moldau.broker.fetch import FetchSessions
 from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import DelayedFetch, Purgatory
-from moldau.broker.services import RequestContext
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import TopicPartition
 from moldau.replication.partition_reads import PartitionRead

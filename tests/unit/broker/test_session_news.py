@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.broker.api import RequestContext
 from moldau.broker.fetch import FetchSessions, SessionPartition
 from moldau.broker.handlers import fetch
-from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions

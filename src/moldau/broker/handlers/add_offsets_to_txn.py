@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import require_group, require_transactional_id
-from moldau.broker.services import RequestContext
 from moldau.broker.transaction_requests import error_for
 from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.coordinators.transactions.rules.transactions import AddPartitions

@@ -18,9 +18,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import may_cluster, may_topic, may_transactional_id
-from moldau.broker.services import RequestContext, Services
 from moldau.broker.transaction_requests import error_for
 from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import AclOperation
 from moldau.quotas import (

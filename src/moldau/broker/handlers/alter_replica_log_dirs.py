@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError, ReplicaNotAvailableError, StorageError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ALTER_REPLICA_LOG_DIRS

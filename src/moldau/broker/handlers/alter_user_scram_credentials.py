@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import MECHANISMS_BY_NUMBER
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.broker.services import RequestContext
 from moldau.cluster.user_credentials import UserCredentials
 from moldau.errors import (
     DuplicateResourceError,

@@ -22,9 +22,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.control_plane import SUPPORTED_FEATURES
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.net.port import Chunk
 from moldau.wire.apis import (

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import NO_TIME, as_milliseconds, as_time, require_known_client
 from moldau.broker.authorization import audit_change, require_user
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, InvalidPrincipalTypeError, KafkaError
 from moldau.model import USER, AclOperation, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, late_topics, serves
 from moldau.broker.authorization import audit_change, require_topic
-from moldau.broker.services import RequestContext, late_topics
 from moldau.broker.throttling import RequestThrottle
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation

@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, late_topics, serves
 from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic, refusal
-from moldau.broker.services import RequestContext, late_topics
 from moldau.broker.throttling import RequestThrottle
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec

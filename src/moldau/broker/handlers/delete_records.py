@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, require_topic
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError, PolicyViolationError
 from moldau.model import AclOperation
 from moldau.replication.partition import Partition

@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, may_see, require_topic
-from moldau.broker.services import RequestContext
 from moldau.errors import (
     ErrorCode,
     InvalidRequestError,

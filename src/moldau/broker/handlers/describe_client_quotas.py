@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import Slices, answered_class, encode_array, serves
+from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
 from moldau.broker.authorization import require_cluster
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.quotas import Default, NameCondition, QuotaEntity, find_matching

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import Slices, answered_class, encode_array, serves
+from moldau.broker.api import RequestContext, Services, Slices, answered_class, encode_array, serves
 from moldau.broker.config_resources import (
     AnyResource,
     ClientMetricsResource,
@@ -23,7 +23,6 @@ from moldau.broker.config_resources import (
     list_levels,
     require_resource,
 )
-from moldau.broker.services import RequestContext, Services
 from moldau.config.describe import (
     DescribedOption,
     describe_broker,

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import require_known_client
 from moldau.broker.authorization import may_see
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken, is_asked_for

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import Slices, answered_class, encode_element, serves
+from moldau.broker.api import RequestContext, Slices, answered_class, encode_element, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group
 from moldau.broker.group_requests import respond
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.group import ClassicGroupState, DescribedGroup, DescribedMember

@@ -12,9 +12,15 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.api import Slices, answered_class, encode_array, encode_element, serves
+from moldau.broker.api import (
+    RequestContext,
+    Slices,
+    answered_class,
+    encode_array,
+    encode_element,
+    serves,
+)
 from moldau.broker.authorization import may_cluster
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation, TopicPartition
 from moldau.storage.directory_reports import DirectoryReport

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import may_see, may_topic, require_group
-from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.share_group_records import StateTopics
 from moldau.model import AclOperation, AclResourceType, TopicPartition

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import Slices, answered_class, encode_array, serves
+from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
 from moldau.broker.authorization import may_topic, topic_operations, visible_topics
-from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.errors import ErrorCode

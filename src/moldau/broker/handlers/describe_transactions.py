@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_see, may_transactional_id
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import number_of
 from moldau.broker.authorization import require_cluster
-from moldau.broker.services import RequestContext
 from moldau.cluster.user_credentials import UserCredentials
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation

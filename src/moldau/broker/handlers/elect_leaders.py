@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.broker.services import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import AclOperation, TopicPartition

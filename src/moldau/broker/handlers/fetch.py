@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_cluster
 from moldau.broker.fetch import (
     FIRST_WITH_RACK,
@@ -47,7 +47,6 @@ from moldau.broker.fetch import (
     read_partitions,
 )
 from moldau.broker.purgatory import DelayedFetch
-from moldau.broker.services import RequestContext
 from moldau.broker.throttling import RequestThrottle
 from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.errors import (

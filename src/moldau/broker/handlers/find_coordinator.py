@@ -17,13 +17,12 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import (
     require_cluster,
     require_group,
     require_transactional_id,
 )
-from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.errors import ErrorCode, KafkaError

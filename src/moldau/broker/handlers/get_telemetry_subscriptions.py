@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.monitoring.client_telemetry import NO_ID, TelemetryClient
-from moldau.broker.services import RequestContext
 from moldau.records.compression import Codec
 from moldau.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
 

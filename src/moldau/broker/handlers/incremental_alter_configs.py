@@ -12,9 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.config_resources import alter_resource
-from moldau.broker.services import RequestContext
 from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import INCREMENTAL_ALTER_CONFIGS

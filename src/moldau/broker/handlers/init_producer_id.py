@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_transactional_id, may_write_somewhere
-from moldau.broker.services import RequestContext
 from moldau.coordinators.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
 from moldau.coordinators.transactions.rules.transactions import InitProducer, TransactionAnswer
 from moldau.errors import ErrorCode, KafkaError

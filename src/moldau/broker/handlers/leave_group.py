@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import LeaveAnswer

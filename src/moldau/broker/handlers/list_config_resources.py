@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from moldau.broker.api import Slices, answered_class, encode_array, serves
+from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
 from moldau.broker.authorization import may_cluster
 from moldau.broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation

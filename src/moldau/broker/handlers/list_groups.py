@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import Slices, answered_class, encode_array, serves
+from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
 from moldau.broker.authorization import may_see
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import ListedGroup
 from moldau.model import CLUSTER_NAME, AclResourceType

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_see, require_topic
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
 from moldau.model import CLUSTER_NAME, LATEST_TIMESTAMP, AclOperation, AclResourceType
 from moldau.replication.offset_lookup import FoundOffset

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import require_cluster
-from moldau.broker.services import RequestContext
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_see
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.regular_expressions import compile_regular_expression
 from moldau.coordinators.transactions.rules.transaction_metadata import TransactionState
 from moldau.errors import ErrorCode, KafkaError

@@ -30,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import answered_class, encode_element, serves
+from moldau.broker.api import RequestContext, answered_class, encode_element, serves
 from moldau.broker.authorization import (
     audit_change,
     cluster_operations,
@@ -39,7 +39,6 @@ from moldau.broker.authorization import (
     may_topic,
     topic_operations,
 )
-from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import Wording, bare_topic_values, reachable_endpoints
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec

@@ -15,10 +15,9 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_see, may_topic
 from moldau.broker.group_requests import respond
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.offset_views import FoundOffsets

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_see, require_topic
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH

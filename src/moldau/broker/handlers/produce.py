@@ -35,10 +35,9 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import DeferredResponse, serves
+from moldau.broker.api import DeferredResponse, RequestContext, serves
 from moldau.broker.authorization import require_topic, require_transactional_id
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
-from moldau.broker.services import RequestContext
 from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.broker.transaction_verifier import ProducedTransactions
 from moldau.errors import (

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.monitoring.client_telemetry import NO_ID
-from moldau.broker.services import RequestContext
 from moldau.wire.apis import PUSH_TELEMETRY
 
 if TYPE_CHECKING:

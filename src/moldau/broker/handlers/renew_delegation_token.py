@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import answer_with_expiry, as_milliseconds
-from moldau.broker.services import RequestContext
 from moldau.wire.apis import RENEW_DELEGATION_TOKEN
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
-from moldau.broker.services import RequestContext
+from moldau.broker.api import RequestContext, serves
 from moldau.errors import ErrorCode
 from moldau.wire.apis import SASL_HANDSHAKE
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
-from moldau.broker.services import RequestContext
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.share_acknowledging import Acknowledged, acknowledge, require_member
 from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.errors import ErrorCode, InvalidShareSessionEpochError, KafkaError

@@ -22,9 +22,8 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.fetch import FetchSession, Terms
-from moldau.broker.services import RequestContext
 from moldau.broker.share_acknowledging import (
     Acknowledged,
     acknowledge,

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
 from moldau.groups.rules.streams_group import DescribedStreamsGroup, DescribedStreamsMember

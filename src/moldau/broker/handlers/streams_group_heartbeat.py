@@ -21,10 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, may_create_topic
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial
-from moldau.broker.services import RequestContext
 from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import EndpointTasks, StreamsHeartbeatAnswer

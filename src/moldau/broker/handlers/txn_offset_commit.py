@@ -14,10 +14,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_transactional_id
 from moldau.broker.offset_rows import OffsetRows
-from moldau.broker.services import RequestContext
 from moldau.broker.transaction_verifier import Question, find_refusal
 from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import (

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api import serves
-from moldau.broker.services import RequestContext
+from moldau.broker.api import RequestContext, serves
 from moldau.broker.share_state_requests import answer_state_request
 from moldau.shares.rules.state_events import WriteState
 from moldau.wire.apis import WRITE_SHARE_GROUP_STATE

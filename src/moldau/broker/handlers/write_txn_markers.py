@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.api import serves
+from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import may_cluster, may_see
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
-from moldau.broker.services import RequestContext, Services
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import (
     CLUSTER_NAME,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from moldau.broker.api import Services
 from moldau.broker.monitoring.group_lag import GroupLags
-from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.metrics import catalogue

@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from moldau.broker.api import Services
 from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.control_plane import LogEndRequests, random_uuid
 from moldau.broker.monitoring.client_telemetry import ClientTelemetry
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
-from moldau.broker.services import Services
 from moldau.clock import Clock
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.cluster.layout import CLUSTER_ID

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from moldau import __version__
+from moldau.broker.api import Services
 from moldau.broker.monitoring.collector import (
     Sources,
     collect_broker,
     collect_process,
     read_process,
 )
-from moldau.broker.services import Services
 from moldau.clock import Clock
 from moldau.config.declarations.network import split_address
 from moldau.errors import StartupError

@@ -15,8 +15,8 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 
 from broker.cluster_stage import Cluster, Machine, play
+from moldau.broker.api import RequestContext
 from moldau.broker.handlers import create_topics
-from moldau.broker.services import RequestContext
 from moldau.model import ANONYMOUS, Principal
 from moldau.records.record_batch import build_batch
 from moldau.replication.partition import Partition

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.api import RequestContext
 from moldau.broker.handlers import api_versions
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.wire.apis import API_VERSIONS, SERVED
 from moldau.wire.headers import RequestHeader

@@ -8,8 +8,8 @@ import inspect
 from typing import Any
 
 from broker.handlers.handler_bench import WITH_AUTHORIZER, HandlerBench, with_broker
+from moldau.broker.api import RequestContext
 from moldau.broker.handlers import fetch, produce
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import (
     AclBinding,

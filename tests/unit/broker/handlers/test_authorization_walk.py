@@ -25,8 +25,8 @@ from broker.handlers.handler_bench import (
     HandlerBench,
     with_broker,
 )
+from moldau.broker.api import RequestContext
 from moldau.broker.handlers import find_coordinator, join_group, load_handler
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation, AclResourceType, Principal
 from moldau.wire.apis import SERVED

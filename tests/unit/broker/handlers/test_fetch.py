@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from moldau.broker.api import RequestContext
 from moldau.broker.fetch import FetchSessions
 from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import Purgatory
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import CONSUMER

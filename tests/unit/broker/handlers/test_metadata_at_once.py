@@ -8,8 +8,8 @@ from typing import Any
 from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
+from moldau.broker.api import RequestContext
 from moldau.broker.handlers import metadata
-from moldau.broker.services import RequestContext
 from moldau.wire.headers import RequestHeader
 from moldau.wire.shape import fit
 

@@ -8,10 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from moldau.broker.api import DeferredResponse
+from moldau.broker.api import DeferredResponse, RequestContext
 from moldau.broker.handlers import produce
 from moldau.broker.purgatory import Purgatory
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.compression import Codec

@@ -11,6 +11,7 @@ import pytest
 from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
+from moldau.broker.api import RequestContext
 from moldau.broker.handlers import (
     alter_client_quotas,
     alter_share_group_offsets,
@@ -18,7 +19,6 @@ from moldau.broker.handlers import (
     share_fetch,
     share_group_heartbeat,
 )
-from moldau.broker.services import RequestContext
 from moldau.broker.throttling import make_throttle
 from moldau.client.admin.values import ConfigChange
 from moldau.errors import ErrorCode, InvalidConfigError

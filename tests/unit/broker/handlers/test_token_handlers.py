@@ -11,6 +11,7 @@ import pytest
 from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import WITH_AUTHORIZER, HandlerBench, with_broker
+from moldau.broker.api import RequestContext
 from moldau.broker.authentication import SaslSession
 from moldau.broker.handlers import (
     create_acls,
@@ -19,7 +20,6 @@ from moldau.broker.handlers import (
     expire_delegation_token,
     renew_delegation_token,
 )
-from moldau.broker.services import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation, AclPermission, AclResourceType, PatternType
 from moldau.security.audit import AUDIT_LOGGER

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import cast
 
 import moldau.broker.monitoring.endpoint as page
+from moldau.broker.api import Services
 from moldau.broker.monitoring.endpoint import describe_shares
-from moldau.broker.services import Services
 from moldau.model import TopicPartition
 from moldau.shares.rules.offset_runs import OffsetRun
 from moldau.testing import ManualClock

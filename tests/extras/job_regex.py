@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import moldau.testing
-from moldau.groups.rules.topic_regex import find_matching
+from moldau.coordinators.groups.rules.consumer_membership import find_matching
 
 for absent in ("numpy", "pyarrow", "pyspark"):
     assert importlib.util.find_spec(absent) is None, f"the extra brings {absent}"

@@ -51,7 +51,7 @@ PACKAGES = (
     "replication",
     "cluster",
     "storage",
-    "groups",
+    "coordinators.groups",
     "coordinators.transactions",
     "shares",
     "security",

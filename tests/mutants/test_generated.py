@@ -110,7 +110,7 @@ def test_the_unit_tests_of_a_package_are_its_tests(package: str) -> None:
 
 def test_stories_of_groups_judge_the_rules_of_groups() -> None:
     scenarios = TESTS / "scenarios"
-    assert scenarios / "test_group_stories.py" in find_test_files("groups")
+    assert scenarios / "test_group_stories.py" in find_test_files("coordinators.groups")
     assert not any(path.is_relative_to(scenarios) for path in find_test_files("storage"))
 
 

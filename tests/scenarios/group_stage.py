@@ -46,57 +46,57 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
     TopicState,
 )
-from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import (
-    CodeAnswer,
-    ConsumerHeartbeatAnswer,
-    GroupAnswer,
-    JoinAnswer,
-    LeaveAnswer,
-    PartitionsAnswer,
-    SyncAnswer,
-    refusal_like,
-)
-from moldau.groups.rules.assigned_partitions import (
+from moldau.coordinators.groups.rules.assigned_partitions import (
     NO_PARTITIONS,
     AssignedPartitions,
     AssignmentEpochs,
     partitions_of,
 )
-from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.consumer_group_records import MemberAssignment, MemberAssignmentRecord
-from moldau.groups.rules.events import (
+from moldau.coordinators.groups.rules.classic_group import ClassicGroup
+from moldau.coordinators.groups.rules.commits import find_offsets
+from moldau.coordinators.groups.rules.consumer_group import ConsumerGroup
+from moldau.coordinators.groups.rules.consumer_records import (
+    MemberAssignment,
+    MemberAssignmentRecord,
+)
+from moldau.coordinators.groups.rules.events import (
     LEAVING_EPOCH,
     Abandon,
     AppendFailed,
+    CodeAnswer,
     CommitOffsets,
     ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
     ExpireOffsets,
+    GroupAnswer,
     GroupEvent,
     GroupProtocol,
     GroupTimer,
     Heartbeat,
     Join,
+    JoinAnswer,
     Leave,
+    LeaveAnswer,
     LeavingMember,
+    PartitionsAnswer,
     Sync,
+    SyncAnswer,
     TimerFired,
+    refusal_like,
 )
-from moldau.groups.rules.group import Group
-from moldau.groups.rules.groups import NO_REQUEST, Groups
-from moldau.groups.rules.invariants import check_group, check_timers
-from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.offset_views import find_offsets
-from moldau.groups.rules.outcome import Arm, Disarm, Outcome
-from moldau.groups.rules.records import (
+from moldau.coordinators.groups.rules.groups import NO_REQUEST, Groups
+from moldau.coordinators.groups.rules.invariants import check_group, check_timers
+from moldau.coordinators.groups.rules.outcome import Arm, Disarm, GroupLimits, Outcome
+from moldau.coordinators.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,
     GroupRecord,
     OffsetRecord,
 )
+from moldau.errors import ErrorCode
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 
 GROUP = "readers"
@@ -146,7 +146,7 @@ class Stage:
         getattr(self, f"_do_{command}")(names, options)
         self._show_change()
         group = self.groups.find(GROUP)
-        if isinstance(group, Group):
+        if isinstance(group, ClassicGroup):
             assert not group.is_vacant
             check_group(group)
             check_timers(group, self.timers)
@@ -470,7 +470,7 @@ class Stage:
             members = " ".join(group.subscriptions) or "nobody"
             target = f"{group.target_epoch} of {group.epoch}"
             shown = f"{group.state.value}, assigned for epoch {target}: {members}"
-        elif isinstance(group, Group):
+        elif isinstance(group, ClassicGroup):
             members = " ".join(
                 f"{one.member_id}{'*' if one.member_id == group.leader else ''}"
                 for one in group.members

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
     from moldau.cluster.user_credentials import UserCredentials
     from moldau.config.broker_options import BrokerOptions
+    from moldau.coordinators.groups.coordinator import GroupCoordinator
     from moldau.coordinators.transactions.coordinator import TransactionCoordinator
-    from moldau.groups.coordinator import GroupCoordinator
     from moldau.model import BrokerId
     from moldau.quotas import ClientQuotas
     from moldau.replication.partitions import Partitions

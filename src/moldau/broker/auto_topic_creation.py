@@ -38,7 +38,7 @@ from moldau.wire.versions import request_class
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsResponse
 
-    from moldau.groups.rules.streams_topics import CreatableTopic
+    from moldau.coordinators.groups.rules.streams_topology import CreatableTopic
 
 
 CREATE_TOPICS: Final = 19

@@ -24,9 +24,9 @@ from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordinators.groups.coordinator import GroupCoordinator
 from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.coordinators.transactions.coordinator import TransactionCoordinator
-from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -42,10 +42,14 @@ if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
     from kio.static.protocol import Payload
 
-    from moldau.groups.rules.outcome import LogMessage
-    from moldau.groups.share_port import ShareStateKeeper
+    from moldau.coordinators.groups.coordinator import StatePersister
+    from moldau.coordinators.groups.rules.outcome import LogMessage
 
-_GROUP_ROOMS = "moldau.groups.shard", "moldau.groups.offsets_log", "moldau.groups.rules.limits"
+_GROUP_ROOMS = (
+    "moldau.coordinators.groups.shard",
+    "moldau.coordinators.groups.rules.records",
+    "moldau.coordinators.groups.rules.outcome",
+)
 _TRANSACTION_ROOMS = (
     "moldau.coordinators.transactions.coordinator",
     "moldau.coordinators.transactions.rules.records",
@@ -167,7 +171,7 @@ def _make_shares(around: _Surroundings) -> ShareCoordination:
 
 
 def _make_groups(
-    around: _Surroundings, share_states: Callable[[], ShareStateKeeper]
+    around: _Surroundings, share_states: Callable[[], StatePersister]
 ) -> GroupCoordinator:
     return GroupCoordinator(
         broker_id=around.broker_id,

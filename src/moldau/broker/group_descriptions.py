@@ -10,10 +10,10 @@ from moldau.broker.api import RequestContext
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.coordinators.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.coordinators.groups.rules.epoch_group import DescribedConsumer, DescribedConsumerGroup
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.groups.rules.epoch_group import DescribedConsumer, DescribedConsumerGroup
 from moldau.model import AclOperation
 
 _Values = dict[str, object]

@@ -9,9 +9,9 @@ from uuid import UUID
 from moldau.broker.api import RequestContext
 from moldau.broker.authorization import may_topic
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
+from moldau.coordinators.groups.rules.events import PartitionsAnswer
+from moldau.coordinators.groups.rules.records import CommittedOffset
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import PartitionsAnswer
-from moldau.groups.rules.records import CommittedOffset
 from moldau.model import NO_LEADER_EPOCH, NO_TIMESTAMP, AclOperation
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from moldau.broker.fetch import FetchSession, FetchSessions, FetchWait
 from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.throttling import RequestThrottle
 from moldau.clock import Clock, Timer
+from moldau.coordinators.groups.coordinator import GroupCoordinator
 from moldau.coordinators.transactions.coordinator import TransactionCoordinator
-from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import INTERNAL_TOPICS, Offset, TopicPartition
 from moldau.net.port import Chunk
 from moldau.replication.damage_watch import DamageWatch

@@ -18,10 +18,9 @@ from typing import Final, NamedTuple
 from moldau.cluster.layout import DELETE_TOPICS, DELETED_TOPICS
 from moldau.cluster.rules.metadata_image import NO_NODE, TopicState
 from moldau.coordination.tree import Change, Entry
+from moldau.coordinators.groups.rules.records import OffsetRecord, decode
 from moldau.coordinators.runtime.internal_topic import partition_for
 from moldau.errors import MoldauError
-from moldau.groups.offsets_log import decode
-from moldau.groups.rules.records import OffsetRecord
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition, format_uuid
 from moldau.records.record_batch import records_of
 from moldau.simulation.history import ClusterHistory, StoredBatch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_RECONCILIATION = "moldau.groups.rules.reconciliation"
-_EPOCHS = "moldau.groups.rules.epoch_group"
-_MACHINE = "unit/groups/test_consumer_groups_machine.py"
+_RECONCILIATION = "moldau.coordinators.groups.rules.consumer_membership"
+_EPOCHS = "moldau.coordinators.groups.rules.epoch_group"
+_MACHINE = "unit/coordinators/groups/test_consumer_groups_machine.py"
 _STORY = (
     "scenarios/test_group_stories.py::test_the_story_comes_out_as_it_is_written"
     "[37_a_consumer_group_commits_and_waits_for_its_interval]"
@@ -38,9 +38,9 @@ MUTANTS = (
         tests=(
             f"{_MACHINE}::test_an_assignment_is_computed_once_in_the_interval_of_the_group",
             _STORY,
-            "unit/groups/test_share_groups_machine.py"
+            "unit/coordinators/groups/test_share_groups_machine.py"
             "::test_partitions_are_assigned_once_in_the_interval_of_the_group",
-            "unit/groups/test_streams_groups_machine.py::test_assignments_are_not_made_too_often",
+            "unit/coordinators/groups/test_streams_groups_machine.py::test_assignments_are_not_made_too_often",
         ),
     ),
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_SHARD = "moldau.groups.shard"
-_GROUP_COORDINATOR = "moldau.groups.coordinator"
-_OFFSET_VIEWS = "moldau.groups.rules.offset_views"
+_SHARD = "moldau.coordinators.groups.shard"
+_GROUP_COORDINATOR = "moldau.coordinators.groups.coordinator"
+_OFFSET_VIEWS = "moldau.coordinators.groups.rules.commits"
 _STATE_SHARD = "moldau.coordinators.runtime.shard"
 _LEADS = "moldau.coordinators.runtime.runtime"
 _STATE_LOG = "moldau.coordinators.runtime.log"
-_UNIT = "unit/groups"
+_UNIT = "unit/coordinators/groups"
 _STORIES = "scenarios/test_group_stories.py"
 
 MUTANTS = (
@@ -21,7 +21,7 @@ MUTANTS = (
         "positions of whoever reads its partitions next",
         edits=(
             Edit(
-                "moldau.groups.rules.commits",
+                "moldau.coordinators.groups.rules.commits",
                 "_find_commit_fault",
                 "ClassicGroupState.COMPLETING_REBALANCE",
                 "ClassicGroupState.DEAD",
@@ -182,7 +182,7 @@ MUTANTS = (
         breaks="a member of a former generation changes positions",
         edits=(
             Edit(
-                "moldau.groups.rules.commits",
+                "moldau.coordinators.groups.rules.commits",
                 "_find_commit_fault",
                 "event.generation != group.generation",
                 "event.generation > group.generation",
@@ -197,7 +197,7 @@ MUTANTS = (
         breaks="a member that asks late is given what another one owns",
         edits=(
             Edit(
-                "moldau.groups.rules.membership",
+                "moldau.coordinators.groups.rules.classic_membership",
                 "sync",
                 "member.assignment",
                 "next(iter(group.members)).assignment",
@@ -210,7 +210,11 @@ MUTANTS = (
         rule="KIP-211",
         breaks="positions of topics that a group reads expire",
         edits=(
-            Edit("moldau.groups.rules.expiry", "find_expired", "not group.is_subscribed_to(topic)"),
+            Edit(
+                "moldau.coordinators.groups.rules.commits",
+                "find_expired",
+                "not group.is_subscribed_to(topic)",
+            ),
         ),
         tests=(f"{_STORIES}",),
     ),
@@ -220,7 +224,7 @@ MUTANTS = (
         breaks="positions of a group that has just lost its members count as old",
         edits=(
             Edit(
-                "moldau.groups.rules.expiry",
+                "moldau.coordinators.groups.rules.commits",
                 "_age_rule",
                 "_since_commit if since_ms == NO_TIMESTAMP else lambda _: since_ms",
                 "_since_commit",

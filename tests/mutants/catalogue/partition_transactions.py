@@ -6,10 +6,10 @@ from mutants.mutant import Edit, Mutant, Seeds
 
 _STATE = "moldau.storage.producer_state"
 _PARTITION = "moldau.replication.partition"
-_PENDING = "moldau.groups.rules.pending_offsets"
+_PENDING = "moldau.coordinators.groups.rules.offsets"
 _BROKER = "unit/broker/test_partition_transactions.py"
 _MODEL = "unit/storage/test_transaction_model.py"
-_OFFSETS = "unit/groups/test_pending_offsets.py"
+_OFFSETS = "unit/coordinators/groups/test_pending_offsets.py"
 
 MUTANTS = (
     Mutant(

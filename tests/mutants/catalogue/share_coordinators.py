@@ -6,7 +6,7 @@ from mutants.mutant import Edit, Mutant, Seeds
 
 _SHARD = "moldau.shares.share_state_shard"
 _COORDINATION = "unit/broker/test_share_coordination.py"
-_BEGINNINGS = "moldau.groups.rules.share_states"
+_BEGINNINGS = "moldau.coordinators.groups.rules.share_group"
 
 MUTANTS = (
     Mutant(
@@ -58,14 +58,14 @@ MUTANTS = (
         breaks="a share group starts again in a topic that was missing while another was deleted",
         edits=(
             Edit(
-                "moldau.groups.rules.share_states",
+                "moldau.coordinators.groups.rules.share_group",
                 "forget_topics",
                 "image.was_deleted(None, topic_id)",
                 "topic_id not in image.topics_by_id",
             ),
         ),
         tests=(
-            "unit/groups/test_share_groups_machine.py::"
+            "unit/coordinators/groups/test_share_groups_machine.py::"
             "test_a_topic_that_is_missing_when_another_one_is_deleted_is_not_forgotten",
         ),
         seeds=Seeds(

@@ -229,7 +229,7 @@ MUTANTS = (
         breaks="an administrator hears that offsets are deleted, and the group goes on from there",
         edits=(
             Edit(
-                "moldau.groups.share_groups",
+                "moldau.coordinators.groups.coordinator",
                 "ShareGroups.delete_offsets",
                 "_whole_topics(answer.partitions, await self._keeper.delete(group_id, "
                 "answer.partitions))",

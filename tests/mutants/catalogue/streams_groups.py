@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_MACHINE = "unit/groups/test_streams_groups_machine.py"
+_MACHINE = "unit/coordinators/groups/test_streams_groups_machine.py"
 
 MUTANTS = (
     Mutant(
@@ -13,7 +13,7 @@ MUTANTS = (
         breaks="two members run one task",
         edits=(
             Edit(
-                "moldau.groups.rules.streams_reconciliation",
+                "moldau.coordinators.groups.rules.streams_membership",
                 "_free_tasks",
                 "is_free(kind, (one, number))",
             ),
@@ -31,7 +31,7 @@ MUTANTS = (
         breaks="a member that crashes beside its coordinator keeps its tasks, and nobody runs them",
         edits=(
             Edit(
-                "moldau.groups.rules.streams_membership",
+                "moldau.coordinators.groups.rules.streams_membership",
                 "await_signs_of_life",
                 "outcome.arm(group.session_timer(member_id), limits.streams_session_timeout_ms)",
                 "outcome.disarm(group.session_timer(member_id))",

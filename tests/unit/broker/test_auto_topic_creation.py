@@ -8,8 +8,8 @@ from typing import Any
 
 from moldau.broker.auto_topic_creation import RETRY_SECONDS, WAIT_SECONDS, InternalTopics
 from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.coordinators.groups.rules.streams_topology import CreatableTopic
 from moldau.errors import InvalidReplicationFactorError
-from moldau.groups.rules.streams_topics import CreatableTopic
 from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 
 GOOD, BAD = CreatableTopic("good", 1, 0), CreatableTopic("bad", 1, 3)

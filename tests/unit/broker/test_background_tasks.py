@@ -19,9 +19,9 @@ from moldau.broker.background_tasks import (
 from moldau.broker.run import run_broker
 from moldau.broker.server import BrokerServer
 from moldau.cluster.controller import Controller
+from moldau.coordinators.groups.coordinator import GroupCoordinator
+from moldau.coordinators.groups.shard import GroupShard
 from moldau.errors import BrokerFailedError
-from moldau.groups.coordinator import GroupCoordinator
-from moldau.groups.shard import GroupShard
 from moldau.model import TopicPartition
 from moldau.records.record_batch import build_batch
 from moldau.replication.isr_keeper import IsrKeeper

@@ -16,8 +16,8 @@ import pytest
 from broker.cluster_stage import Cluster, Machine, play
 from broker.test_quotas_in_memory import limit
 from moldau.broker.transaction_verifier import Question
+from moldau.coordinators.groups.rules.share_group import ShareGroup
 from moldau.errors import ErrorCode
-from moldau.groups.rules.share_group import ShareGroup
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import build_batch

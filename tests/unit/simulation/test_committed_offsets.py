@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.groups.offsets_log import encode
-from moldau.groups.rules.records import CommittedOffset, OffsetRecord
+from moldau.coordinators.groups.rules.records import CommittedOffset, OffsetRecord, encode
 from moldau.model import TopicPartition
 from moldau.records.record_batch import build_batch
 from moldau.simulation.history import StoredBatch

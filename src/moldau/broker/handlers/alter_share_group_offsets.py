@@ -13,9 +13,9 @@ from uuid import UUID
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, may_topic, require_group
+from moldau.coordinators.groups.coordinator import PartitionIds
+from moldau.coordinators.groups.rules.events import NewState
 from moldau.errors import ErrorCode, KafkaError
-from moldau.groups.rules.events import NewState
-from moldau.groups.share_port import PartitionIds
 from moldau.model import AclOperation
 from moldau.wire.apis import ALTER_SHARE_GROUP_OFFSETS
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.group_descriptions import describe_groups, shape_partitions
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.groups.rules.epoch_group import DescribedConsumer
+from moldau.coordinators.groups.rules.epoch_group import DescribedConsumer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
 
 if TYPE_CHECKING:

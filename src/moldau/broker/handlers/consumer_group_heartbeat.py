@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_topic, topic_filter
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
+from moldau.coordinators.groups.rules.events import (
+    JOINING_EPOCH,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
-from moldau.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
-from moldau.groups.rules.events import JOINING_EPOCH, ConsumerHeartbeat
 from moldau.model import AclOperation
 from moldau.wire.apis import CONSUMER_GROUP_HEARTBEAT
 from moldau.wire.shape import millis

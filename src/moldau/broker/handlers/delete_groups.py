@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, may_group
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.events import CodeAnswer, DeleteGroup
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import CodeAnswer
-from moldau.groups.rules.events import DeleteGroup
 from moldau.model import AclOperation
 from moldau.wire.apis import DELETE_GROUPS
 

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, Slices, answered_class, encode_element, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.classic_group import (
+    ClassicGroupState,
+    DescribedGroup,
+    DescribedMember,
+)
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.group import ClassicGroupState, DescribedGroup, DescribedMember
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import may_see, may_topic, require_group
+from moldau.coordinators.groups.rules.share_records import StateTopics
 from moldau.errors import ErrorCode, KafkaError
-from moldau.groups.rules.share_group_records import StateTopics
 from moldau.model import AclOperation, AclResourceType, TopicPartition
 from moldau.shares.rules.delivery_state import NO_COUNT, NO_START_OFFSET, SharePartitionKey
 from moldau.shares.rules.state_events import StateAnswer

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.events import CodeAnswer, Heartbeat
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import CodeAnswer
-from moldau.groups.rules.events import Heartbeat
 from moldau.model import AclOperation
 from moldau.wire.apis import HEARTBEAT
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, topic_filter
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.events import GroupProtocol, Join, JoinAnswer
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import JoinAnswer
-from moldau.groups.rules.events import GroupProtocol, Join
 from moldau.model import AclOperation
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis

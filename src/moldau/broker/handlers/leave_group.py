@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.events import Leave, LeaveAnswer, LeavingMember
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import LeaveAnswer
-from moldau.groups.rules.events import Leave, LeavingMember
 from moldau.model import AclOperation
 from moldau.wire.apis import LEAVE_GROUP
 

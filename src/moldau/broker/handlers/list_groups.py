@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
 from moldau.broker.authorization import may_see
+from moldau.coordinators.groups.rules.events import ListedGroup
 from moldau.errors import ErrorCode, KafkaError
-from moldau.groups.rules.answers import ListedGroup
 from moldau.model import CLUSTER_NAME, AclResourceType
 from moldau.wire.apis import LIST_GROUPS
 

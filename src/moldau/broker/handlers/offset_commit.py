@@ -16,10 +16,9 @@ from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.offset_rows import OffsetRows
+from moldau.coordinators.groups.rules.events import CommitOffsets, PartitionsAnswer
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import PartitionsAnswer
-from moldau.groups.rules.events import CommitOffsets
 from moldau.model import NO_TIMESTAMP, AclOperation
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis

@@ -18,10 +18,10 @@ from uuid import UUID
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_see, may_topic
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.commits import FoundOffsets
+from moldau.coordinators.groups.rules.records import CommittedOffset
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.offset_views import FoundOffsets
-from moldau.groups.rules.records import CommittedOffset
 from moldau.model import NO_LEADER_EPOCH, NO_OFFSET, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FETCH
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.group_requests import respond
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial, shape_heartbeat
+from moldau.coordinators.groups.rules.events import ConsumerHeartbeatAnswer, ShareHeartbeat
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
-from moldau.groups.rules.events import ShareHeartbeat
 from moldau.wire.apis import SHARE_GROUP_HEARTBEAT
 
 if TYPE_CHECKING:

@@ -16,11 +16,18 @@ from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
+from moldau.coordinators.groups.rules.streams_group import (
+    DescribedStreamsGroup,
+    DescribedStreamsMember,
+)
+from moldau.coordinators.groups.rules.streams_topology import (
+    Subtopology,
+    Tasks,
+    TopicInfo,
+    Topology,
+)
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer
 from moldau.errors import ErrorCode
-from moldau.groups.rules.streams_group import DescribedStreamsGroup, DescribedStreamsMember
-from moldau.groups.rules.streams_tasks import Tasks
-from moldau.groups.rules.streams_topology import Subtopology, TopicInfo, Topology
 from moldau.model import AclOperation
 from moldau.wire.apis import STREAMS_GROUP_DESCRIBE
 

@@ -24,20 +24,25 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, may_create_topic
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial
-from moldau.coordinators.runtime.shard import wait_for_answer
-from moldau.errors import ErrorCode, KafkaError
-from moldau.groups.rules.answers import EndpointTasks, StreamsHeartbeatAnswer
-from moldau.groups.rules.assigned_partitions import partitions_of
-from moldau.groups.rules.events import StreamsHeartbeat
-from moldau.groups.rules.streams_group_records import StreamsEndpoint
-from moldau.groups.rules.streams_tasks import NO_TASKS, TaskSet
-from moldau.groups.rules.streams_topics import CreatableTopic, StreamsStatus
-from moldau.groups.rules.streams_topology import (
+from moldau.coordinators.groups.rules.assigned_partitions import partitions_of
+from moldau.coordinators.groups.rules.events import (
+    EndpointTasks,
+    StreamsHeartbeat,
+    StreamsHeartbeatAnswer,
+)
+from moldau.coordinators.groups.rules.streams_records import StreamsEndpoint
+from moldau.coordinators.groups.rules.streams_topology import (
+    NO_TASKS,
     CopartitionGroup,
+    CreatableTopic,
+    StreamsStatus,
     Subtopology,
+    TaskSet,
     TopicInfo,
     Topology,
 )
+from moldau.coordinators.runtime.shard import wait_for_answer
+from moldau.errors import ErrorCode, KafkaError
 from moldau.model import INTERNAL_TOPICS, find_topic_name_fault
 from moldau.wire.apis import STREAMS_GROUP_HEARTBEAT
 from moldau.wire.shape import millis

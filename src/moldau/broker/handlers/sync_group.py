@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
+from moldau.coordinators.groups.rules.events import Sync, SyncAnswer
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import SyncAnswer
-from moldau.groups.rules.events import Sync
 from moldau.model import AclOperation
 from moldau.wire.apis import SYNC_GROUP
 

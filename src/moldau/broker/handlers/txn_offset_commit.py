@@ -18,6 +18,7 @@ from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_transactional_id
 from moldau.broker.offset_rows import OffsetRows
 from moldau.broker.transaction_verifier import Question, find_refusal
+from moldau.coordinators.groups.rules.events import CommitTransactionOffsets, PartitionsAnswer
 from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.errors import (
     CoordinatorLoadInProgressError,
@@ -25,8 +26,6 @@ from moldau.errors import (
     InvalidProducerIdMappingError,
     KafkaError,
 )
-from moldau.groups.rules.answers import PartitionsAnswer
-from moldau.groups.rules.events import CommitTransactionOffsets
 from moldau.model import AclOperation
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT

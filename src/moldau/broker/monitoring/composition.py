@@ -42,7 +42,7 @@ from moldau.workers import Workers
 if TYPE_CHECKING:
     from moldau.broker.monitoring.endpoint import MetricsEndpoint
     from moldau.broker.monitoring.group_lag import GroupLags
-    from moldau.groups.rules.outcome import LogMessage
+    from moldau.coordinators.groups.rules.outcome import LogMessage
 
 
 _log = logging.getLogger("moldau.metrics")

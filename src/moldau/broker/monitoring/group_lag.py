@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 from moldau.clock import Clock
 from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.groups.rules.deleted_topics import is_current
-from moldau.groups.rules.groups import AnyGroup
-from moldau.groups.rules.share_group import ShareGroup
+from moldau.coordinators.groups.rules.groups import AnyGroup
+from moldau.coordinators.groups.rules.offsets import is_current
+from moldau.coordinators.groups.rules.share_group import ShareGroup
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.replication.partitions import Partitions
 

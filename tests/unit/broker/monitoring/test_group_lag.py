@@ -9,7 +9,7 @@ from uuid import UUID
 from moldau.broker.monitoring.group_lag import GroupLags, Lag
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.unclean_recovery import LogEnd
-from moldau.groups.rules.records import CommittedOffset
+from moldau.coordinators.groups.rules.records import CommittedOffset
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.testing import ManualClock
 

@@ -10,7 +10,7 @@ from moldau.broker.handlers import write_txn_markers
 from moldau.coordinators.transactions.coordinator import COMPLETION_WAIT_SECONDS
 from moldau.errors import ErrorCode
 from moldau.model import TRANSACTION_STATE_TOPIC
-from unit.groups.group_world import Client, World, run
+from unit.coordinators.groups.group_world import Client, World, run
 
 FIND_COORDINATOR, INIT, ADD, ADD_OFFSETS, END = 10, 22, 24, 25, 26
 DESCRIBE, LIST, API_VERSIONS = 65, 66, 18

@@ -54,8 +54,8 @@ def main() -> None:
 
 
 def _codec_paths() -> Iterator[Work]:
+    from moldau.arrow.columns import choose_schema
     from moldau.arrow.raw_batches import to_record_batches
-    from moldau.arrow.schema import choose_schema
     from moldau.client.consumer.rules.fetch_buffer import RawBatch
     from moldau.model import TopicPartition
     from moldau.records.batch_header import read_header

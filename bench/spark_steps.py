@@ -139,8 +139,8 @@ def _read(options: SourceOptions, ranges: Sequence[PartitionRange], schema: pa.S
 
 
 def _decoded(fetched: Sequence[Sequence[RawBatch]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from moldau.arrow.columns import choose_schema
     from moldau.arrow.raw_batches import to_record_batches
-    from moldau.arrow.schema import choose_schema
     from moldau.spark.fetching import fit_schema, gather_batches
 
     ours = choose_schema(schema.names, "us")

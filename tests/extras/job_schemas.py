@@ -6,8 +6,8 @@ import importlib.util
 import json
 
 from moldau.schemas import Schema
-from moldau.schemas.codecs import make_codec
 from moldau.schemas.model import ResolvedSchema, SchemaType
+from moldau.schemas.registry import make_codec
 
 for absent in ("numpy", "pyarrow", "pyspark", "confluent_kafka"):
     assert importlib.util.find_spec(absent) is None, f"the extra brings {absent}"

@@ -21,7 +21,7 @@ import pytest
 import moldau
 from moldau.net.connection_quotas import MAX_PENDING_CONNECTIONS
 from moldau.security.certificates import issue, make_authority
-from moldau.security.rules.certificate_dates import first_end_ms
+from moldau.security.rules.certificates import first_end_ms
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.waiting import PATIENCE_SECONDS, eventually
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from moldau.arrow.schema import HEADER, HEADERS
+from moldau.arrow.columns import HEADER, HEADERS
 from moldau.errors import ConfigurationError
 from moldau.records.batch_header import Buffer
 from moldau.records.codec import ColumnEncoder, ColumnEncoding

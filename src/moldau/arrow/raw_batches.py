@@ -10,8 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from moldau.arrow.columns import Run, to_record_batch
-from moldau.arrow.schema import TimestampUnit, choose_schema
+from moldau.arrow.columns import Run, TimestampUnit, choose_schema, to_record_batch
 from moldau.model import TopicPartition
 from moldau.records.batch_header import TIMESTAMP_TYPE_FLAG, BatchHeader, Buffer
 from moldau.records.codec import decode_columns

@@ -1,6 +1,6 @@
 """Who a client is: SASL on a connection, refused logins, delegation tokens in requests.
 
-`security.rules.sasl_states` decides which frames may pass. A `SaslGate` stands between a connection
+`security.rules.sasl` decides which frames may pass. A `SaslGate` stands between a connection
 and its pump and asks its `SaslSession` before each frame; the handlers of SaslHandshake and
 SaslAuthenticate do the steps. Owned by the event loop.
 """
@@ -33,7 +33,7 @@ from moldau.net.connection_quotas import PendingConnections
 from moldau.net.port import Connection
 from moldau.security.audit import AuditLog
 from moldau.security.rules.delegation_tokens import DelegationToken, may_ask_for_tokens
-from moldau.security.rules.sasl_states import (
+from moldau.security.rules.sasl import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     FrameVerdict,

@@ -19,7 +19,7 @@ from moldau.config.listener_options import find_listener_declaration
 from moldau.errors import InvalidConfigError, KafkaError
 from moldau.model import BrokerId
 from moldau.security.password_encoder import DecodedPassword, PasswordEncoder, is_encoded
-from moldau.security.rules.jaas import parse_jaas
+from moldau.security.rules.sasl import parse_jaas
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 

@@ -19,8 +19,7 @@ from moldau.coordination.port import Coordination
 from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import ConfigurationError, MissingExtraError, StartupError
 from moldau.net.port import Network
-from moldau.security.fresh_context import FreshContext
-from moldau.security.tls import client_context
+from moldau.security.tls import FreshContext, client_context
 from moldau.storage.files import Files
 from moldau.workers import Workers
 

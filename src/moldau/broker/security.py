@@ -23,22 +23,27 @@ from moldau.errors import ConfigurationError, MissingExtraError, StartupError
 from moldau.metrics.figures import BrokerFigures
 from moldau.model import ANONYMOUS, USER, Principal
 from moldau.net.secured import ClientSecurity, NewLogin, SecuredNetwork
-from moldau.security.rules.certificate_dates import is_to_be_told, remaining
-from moldau.security.rules.certificate_names import (
+from moldau.security.rules.certificates import (
     MappingRule,
     distinguished_name,
+    is_to_be_told,
     map_name,
     parse_mapping_rules,
+    remaining,
 )
-from moldau.security.sasl_server import CheckToken, SaslMechanisms, StoredLogins
-from moldau.security.tls import client_context, find_chain_end_ms, server_context
-from moldau.security.tokens import THREADS, token_check
-from moldau.security.watched_context import WatchedContext
+from moldau.security.sasl_server import (
+    THREADS,
+    CheckToken,
+    SaslMechanisms,
+    StoredLogins,
+    token_check,
+)
+from moldau.security.tls import WatchedContext, client_context, find_chain_end_ms, server_context
 from moldau.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
     from moldau.net.port import ServerTls
-    from moldau.security.rules.sasl_client import Login
+    from moldau.security.rules.sasl import Login
 
 
 _log = logging.getLogger("moldau.broker.security")
@@ -137,7 +142,7 @@ class BrokerSecurity:
         return ClientSecurity(tls=watched, new_login=new_login, client_id="broker")
 
     def _make_login(self, listener_name: str, mechanism: str) -> NewLogin:
-        from moldau.security.logins import login_maker
+        from moldau.security.client_security import login_maker
 
         options = self.options_of(listener_name)
         return login_maker(

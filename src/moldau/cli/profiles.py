@@ -30,7 +30,7 @@ from moldau.config.option import suggest
 from moldau.config.properties import expand_secrets, load_properties, parse_properties
 from moldau.errors import ConfigurationError
 from moldau.schemas.settings import SETTINGS as REGISTRY_SETTINGS
-from moldau.security.rules.jaas import format_jaas, parse_jaas
+from moldau.security.rules.sasl import format_jaas, parse_jaas
 
 BOOTSTRAP: Final = "bootstrap.servers"
 COMMAND_CONFIG: Final = "command.config"

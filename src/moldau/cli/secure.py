@@ -21,8 +21,8 @@ from moldau.coordination.tree import ROOT
 from moldau.coordination.zookeeper.client import AccessMigration, ZookeeperClient
 from moldau.coordination.zookeeper.server import ServerSecurity
 from moldau.errors import ConfigurationError, StartupError
-from moldau.security.rules.certificate_dates import DAY_MS, first_end_ms
-from moldau.security.rules.jaas import format_jaas
+from moldau.security.rules.certificates import DAY_MS, first_end_ms
+from moldau.security.rules.sasl import format_jaas
 from moldau.workers import ThreadWorkers
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from moldau.cli.session import with_admin
 from moldau.errors import ConfigurationError
 from moldau.model import Principal
 from moldau.ops.formatting import parse_duration_ms
-from moldau.security.rules.jaas import format_jaas
+from moldau.security.rules.sasl import format_jaas
 
 if TYPE_CHECKING:
     from moldau.client.admin.access import DelegationTokenDescription

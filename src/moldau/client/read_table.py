@@ -42,7 +42,7 @@ from moldau.model import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.arrow.schema import TimestampUnit
+    from moldau.arrow.columns import TimestampUnit
 
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -149,7 +149,7 @@ def _choose_settings(
 
 
 def _choose_schema(columns: Sequence[str] | None, timestamp_unit: TimestampUnit) -> pa.Schema:
-    from moldau.arrow.schema import choose_schema
+    from moldau.arrow.columns import choose_schema
 
     return choose_schema(columns, timestamp_unit)
 

@@ -35,7 +35,7 @@ from moldau.net.port import (
     Server,
     ServerTls,
 )
-from moldau.security.rules.sasl_client import Login
+from moldau.security.rules.sasl import Login
 from moldau.security.rules.scram import ScramError
 from moldau.wire.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from moldau.wire.headers import read_response_header, request_prefix

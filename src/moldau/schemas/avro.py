@@ -10,9 +10,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaEncodingError
 from moldau.schemas.model import ResolvedSchema, SchemaType
-from moldau.schemas.rules.avro_bounds import AvroBounds
-from moldau.schemas.rules.avro_documents import AvroDocuments
-from moldau.schemas.rules.avro_names import AvroType, full_name, resolve_avro
+from moldau.schemas.rules.avro import AvroBounds, AvroDocuments, AvroType, full_name, resolve_avro
 from moldau.schemas.rules.documents import to_document
 
 

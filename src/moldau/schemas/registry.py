@@ -9,14 +9,16 @@ is asked for again after half a minute: a topic of other records costs no reques
 from __future__ import annotations
 
 import ssl
+import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Self
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future
+from typing import Final, Generic, Protocol, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
-from moldau.errors import ConfigurationError, MoldauError, SchemaNotFoundError
-from moldau.schemas.bounded_cache import BoundedCache
+from moldau.errors import ConfigurationError, MissingExtraError, MoldauError, SchemaNotFoundError
 from moldau.schemas.http import RegistryHttp
 from moldau.schemas.model import (
     Compatibility,
@@ -24,6 +26,7 @@ from moldau.schemas.model import (
     ResolvedSchema,
     Schema,
     SchemaKey,
+    SchemaType,
 )
 from moldau.schemas.rules.answers import (
     as_list,
@@ -40,9 +43,6 @@ from moldau.schemas.settings import (
     login_in_url,
     read_registry_settings,
 )
-
-if TYPE_CHECKING:
-    from moldau.schemas.codecs import SchemaCodec
 
 _KEPT_CODECS: Final = 1000
 _KEPT_VERSIONS: Final = 5000
@@ -256,8 +256,6 @@ class SchemaRegistry:
         schema that cannot be used."""
 
         def make() -> SchemaCodec:
-            from moldau.schemas.codecs import make_codec
-
             self._raise_unusable(key)
             try:
                 return make_codec(self.resolve(self.schema(key).schema))
@@ -272,7 +270,6 @@ class SchemaRegistry:
         if registered.id is not None:
             self._registered.put(registered.id, registered)
             return self.codec(registered.id)
-        from moldau.schemas.codecs import make_codec
 
         return make_codec(self.resolve(registered.schema))
 
@@ -332,3 +329,149 @@ def _quoted(subject: str) -> str:
     if not subject:
         raise ConfigurationError("the name of a subject is empty")
     return quote(subject, safe="")
+
+
+# What turns values into bytes and back by one schema, of whichever type. A shell: libraries load.
+#
+# fastavro, jsonschema and protobuf do the work, each loaded with the first schema of its type.
+
+
+T = TypeVar("T")
+
+
+class SchemaCodec(Protocol):
+    """One schema at work. Safe for threads.
+
+    A value is what programs have: dictionaries for Avro and JSON, a message for Protobuf, times and
+    decimals as Python has them. A document is the same as JSON has it.
+    """
+
+    @property
+    def schema_type(self) -> SchemaType: ...
+
+    @property
+    def name(self) -> str | None:
+        """The name of the record or message, or the title; None where there is none."""
+
+    def read(self, body: bytes, indexes_apart: bytes | None = None) -> object:
+        """The value; raises SchemaDecodingError."""
+
+    def write(self, value: object) -> bytes:
+        """All that stands behind the number of the schema; raises SchemaEncodingError."""
+
+    def to_document(self, value: object) -> object:
+        """The same for JSON."""
+
+    def from_document(self, document: object) -> object:
+        """A value that `write` takes; raises SchemaEncodingError, with the place that is wrong."""
+
+
+def make_codec(schema: ResolvedSchema, *, message: str | None = None) -> SchemaCodec:
+    """Raises ConfigurationError for a schema that is none, and MissingExtraError.
+
+    `message` is the full name of the Protobuf message that is written; without it, the first one.
+    """
+    match schema.schema.type:
+        case "AVRO":
+            return _load("fastavro", lambda: _make_avro(schema))
+        case "JSON":
+            return _load("jsonschema", lambda: _make_json(schema))
+        case "PROTOBUF":
+            return _load("protobuf and grpcio-tools", lambda: _make_protobuf(schema, message))
+
+
+def _make_avro(schema: ResolvedSchema) -> SchemaCodec:
+    from moldau.schemas.avro import AvroCodec
+
+    return AvroCodec(schema)
+
+
+def _make_json(schema: ResolvedSchema) -> SchemaCodec:
+    from moldau.schemas.json_schema import JsonCodec
+
+    return JsonCodec(schema)
+
+
+def _make_protobuf(schema: ResolvedSchema, message: str | None) -> SchemaCodec:
+    from moldau.schemas.protobuf import ProtobufCodec
+
+    return ProtobufCodec(schema, message)
+
+
+def _load(what: str, make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except ImportError as error:
+        raise MissingExtraError(
+            f"schemas of this type need {what}, which is not installed ({error}): "
+            "pip install 'moldau[schemas]'"
+        ) from error
+    except RecursionError as error:
+        raise ConfigurationError("the schema is nested too deeply to be used") from error
+    except MoldauError:
+        raise
+    except Exception as error:  # libraries stumble over what is no schema in many ways
+        raise ConfigurationError(f"the schema cannot be used: {error!r:.200}") from error
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """The entries that were used last. Safe for threads.
+
+    Two threads that want the same thing at the same time have it looked up once. What a look-up
+    raises is remembered by nobody here.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._under_way: dict[K, Future[V]] = {}
+
+    def find(self, key: K) -> V | None:
+        """Without waiting for anything."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def forget(self, matches: Callable[[K], bool]) -> None:
+        with self._lock:
+            for key in [one for one in self._kept if matches(one)]:
+                del self._kept[key]
+
+    def get(self, key: K, look_up: Callable[[], V]) -> V:
+        """What is kept, or else what `look_up` gives, which is kept then."""
+        found = self.find(key)
+        if found is not None:
+            return found
+        with self._lock:
+            waiting = self._under_way.get(key)
+            if waiting is None:
+                mine = self._under_way[key] = Future[V]()
+        if waiting is not None:
+            return waiting.result()  # ends when the look-up does, and that has a limit
+        try:
+            value = look_up()
+        except BaseException as error:
+            mine.set_exception(error)
+            mine.exception()  # seen: whoever looked it up raises it
+            raise
+        else:
+            self.put(key, value)
+            mine.set_result(value)
+            return value
+        finally:
+            with self._lock:
+                del self._under_way[key]

@@ -21,11 +21,9 @@ from moldau.errors import (
     SchemaNotFoundError,
 )
 from moldau.records.record import Headers
-from moldau.schemas.codecs import SchemaCodec, make_codec
 from moldau.schemas.model import Field, RegisteredSchema, Schema, SchemaKey, SchemaType
-from moldau.schemas.registry import SchemaRegistry
-from moldau.schemas.rules.framing import Framed, make_head, split_frame
-from moldau.schemas.rules.subjects import parse_strategy, subject_of
+from moldau.schemas.registry import SchemaCodec, SchemaRegistry, make_codec
+from moldau.schemas.rules.framing import Framed, make_head, parse_strategy, split_frame, subject_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

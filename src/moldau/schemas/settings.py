@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from moldau.config.client_options import AdminOptions
 from moldau.errors import ConfigurationError
 from moldau.security.client_security import tls_context
-from moldau.security.rules.jaas import parse_jaas
+from moldau.security.rules.sasl import parse_jaas
 
 URL: Final = "schema.registry.url"
 _PREFIX: Final = "schema.registry."

@@ -1,26 +1,31 @@
-"""TLS contexts from options: PEM and PKCS#12, files and texts. Blocking; for worker threads.
-
-Python's `ssl` takes keys from files only, so a key that was given as text, or comes out of a
-PKCS#12 file, goes through a file in memory, which nobody else can open.
-"""
+"""TLS contexts of brokers, clients and ZooKeeper, and what reads their files again."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from moldau.config.declarations.security import TlsOptions
-from moldau.errors import ConfigurationError, MissingExtraError
-from moldau.security.rules.certificate_dates import first_end_ms
+from moldau.errors import ConfigurationError, InvariantViolation, MissingExtraError
+from moldau.security.rules.certificates import first_end_ms
+from moldau.workers import Workers
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+
+
+# TLS contexts from options: PEM and PKCS#12, files and texts. Blocking; for worker threads.
+#
+# Python's `ssl` takes keys from files only, so a key that was given as text, or comes out of a
+# PKCS#12 file, goes through a file in memory, which nobody else can open.
+
 
 _PEM_BEGIN: Final = b"-----BEGIN"
 _JKS_BEGINS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
@@ -254,3 +259,123 @@ def _private_file(data: bytes) -> Iterator[str]:
         file.write(data)
         file.flush()
         yield file.name
+
+
+# A TLS context that is read anew for each connection. A shell, for threads that block.
+#
+# For connections that are seldom, as those to ZooKeeper: `watched_context` is for listeners.
+
+
+_log = logging.getLogger("moldau.security")
+
+
+class FreshContext:
+    """`load` once; each call reads the files again. Used by one thread at a time."""
+
+    def __init__(
+        self, name: str, options: TlsOptions, make: Callable[[TlsOptions], ssl.SSLContext]
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._make = make
+        self._former: ssl.SSLContext | None = None
+
+    def load(self) -> ssl.SSLContext:
+        """Raises ConfigurationError that says what is wrong."""
+        self._former = self._make(self._options)
+        return self._former
+
+    def __call__(self) -> ssl.SSLContext:
+        """Of the files as they are, or as they were when they could be read for the last time."""
+        former = self._former
+        try:
+            return self.load()
+        except (ConfigurationError, MissingExtraError) as error:
+            if former is None:
+                raise
+            _log.error(
+                "the changed certificates of %s are not used, the former stay in force: %s",
+                self._name,
+                error,
+            )
+            return former
+
+
+# A TLS context that follows its files and options, while connections use it. A shell.
+#
+# Certificates end, and nobody wants to stop a broker for a new one: a context is made again when a
+# file or a setting has changed. One that cannot be made leaves the former in use, and says so once.
+
+
+O = TypeVar("O", bound=TlsOptions)  # noqa: E741
+
+_State = tuple[object, ...]
+
+
+class WatchedContext(Generic[O]):
+    """`load` once, then `refresh` now and then. Owned by the event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        find_options: Callable[[], O],
+        make: Callable[[O], ssl.SSLContext],
+        workers: Workers,
+    ) -> None:
+        self._name = name
+        self._find_options = find_options
+        self._make = make
+        self._workers = workers
+        self._context: ssl.SSLContext | None = None
+        self._state: _State = ()  # of what the context was made of
+        self._failed: _State = ()  # of what none could be made of
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        if self._context is None:
+            raise InvariantViolation(f"the TLS context of {self._name} was never loaded")
+        return self._context
+
+    async def load(self) -> None:
+        """Raises ConfigurationError that says what is wrong."""
+        options = self._find_options()
+        self._state, self._context = await self._workers.run(lambda: self._read(options))
+
+    async def refresh(self) -> bool:
+        """Whether there is a new context."""
+        options = self._find_options()
+        state = await self._workers.run(lambda: _state_of(options))
+        if state in (self._state, self._failed):
+            return False
+        try:
+            self._state, self._context = await self._workers.run(lambda: self._read(options))
+        except (ConfigurationError, MissingExtraError) as error:
+            self._failed = state
+            _log.error(
+                "the changed certificates of %s are not used, the former stay in force: %s",
+                self._name,
+                error,
+            )
+            return False
+        self._failed = ()
+        _log.warning("new connections of %s use changed certificates", self._name)
+        return True
+
+    def _read(self, options: O) -> tuple[_State, ssl.SSLContext]:
+        # The state first: a file that changes meanwhile is read again at the next look.
+        return _state_of(options), self._make(options)
+
+
+def _state_of(options: TlsOptions) -> _State:
+    """What a context depends on."""
+    values = tuple(getattr(options, one.attribute) for one in options.declarations().values())
+    return (values, *map(_stamp, files_of(options)))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

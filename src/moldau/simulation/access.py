@@ -41,7 +41,7 @@ from moldau.model import (
     TopicPartition,
 )
 from moldau.quotas import QuotaEntity
-from moldau.security.rules.jaas import format_jaas
+from moldau.security.rules.sasl import format_jaas
 from moldau.simulation.clients import Client, Sent, SimulatedProducer, SimulatedReader
 from moldau.simulation.history import ClusterHistory
 from moldau.simulation.machine import PORT

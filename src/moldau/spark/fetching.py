@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from moldau.arrow.columns import choose_schema
 from moldau.arrow.raw_batches import to_record_batches
-from moldau.arrow.schema import choose_schema
 from moldau.client.consumer.rules.fetch_buffer import RawBatch, require_crc, split_batches
 from moldau.client.range_fetch import RangeReader, RangeSettings
 from moldau.client.rules.offsets import OffsetRange

@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from pyspark.sql import types
 
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaNotFoundError
-from moldau.schemas.bounded_cache import BoundedCache
-from moldau.schemas.codecs import SchemaCodec, make_codec
 from moldau.schemas.model import ResolvedSchema, SchemaType
-from moldau.schemas.registry import SchemaRegistry
-from moldau.schemas.rules.avro_names import full_name, named_types, qualify
+from moldau.schemas.registry import BoundedCache, SchemaCodec, SchemaRegistry, make_codec
+from moldau.schemas.rules.avro import full_name, named_types, qualify
 from moldau.schemas.rules.documents import to_document
 from moldau.schemas.rules.framing import split_frame
 from moldau.schemas.settings import URL

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from moldau.security.certificates import IssuedCertificate, issue, make_authority
-from moldau.security.rules.jaas import format_jaas
+from moldau.security.rules.sasl import format_jaas
 from moldau.testing.free_ports import take_port
 from moldau.testing.running_broker import RunningBroker, broker
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.arrow.columns import HEADERS
 from moldau.arrow.outgoing import find_bounds, to_batches, to_encoder, to_rows
-from moldau.arrow.schema import HEADERS
 from moldau.errors import ConfigurationError
 from moldau.records.codec import decode_records
 from moldau.records.record import NewRecord

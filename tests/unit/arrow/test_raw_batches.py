@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.arrow.columns import whole_schema
 from moldau.arrow.raw_batches import batches_to_table, to_record_batches
-from moldau.arrow.schema import whole_schema
 from moldau.client.consumer.rules.fetch_buffer import RawBatch
 from moldau.errors import BadCompressionError, InvalidRecordError
 from moldau.model import TopicPartition

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moldau.arrow.schema import choose_schema, whole_schema
+from moldau.arrow.columns import choose_schema, whole_schema
 from moldau.errors import ConfigurationError
 
 

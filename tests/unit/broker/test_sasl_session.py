@@ -24,10 +24,8 @@ from moldau.model import ANONYMOUS, Principal
 from moldau.net.connection_quotas import PendingConnections
 from moldau.net.port import Connection
 from moldau.security.audit import AUDIT_LOGGER, AuditLog
-from moldau.security.rules.bearer import format_bearer
 from moldau.security.rules.delegation_tokens import DelegationToken, token_password
-from moldau.security.rules.plain import format_plain
-from moldau.security.rules.sasl_states import FrameVerdict, SaslState
+from moldau.security.rules.sasl import FrameVerdict, SaslState, format_bearer, format_plain
 from moldau.security.rules.scram import ScramClient, ScramCredential
 from moldau.security.sasl_server import SaslMechanisms, StoredLogins, Token
 from moldau.simulation.manual_clock import ManualClock

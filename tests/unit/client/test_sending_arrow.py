@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from client.producer_stage import TOPIC, ProducerStage
 from client.scripted_broker import settle
-from moldau.arrow.schema import HEADERS
+from moldau.arrow.columns import HEADERS
 from moldau.client.producer.produce_result import OutgoingRecord, RecordMetadata, RecordRange
 from moldau.client.producer.producer import AsyncProducer
 from moldau.errors import ErrorCode, RecordTooLargeError, UnknownTopicError

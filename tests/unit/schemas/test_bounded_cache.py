@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from moldau.schemas.bounded_cache import BoundedCache
+from moldau.schemas.registry import BoundedCache
 
 
 def test_what_was_used_last_stays() -> None:

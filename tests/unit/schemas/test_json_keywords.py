@@ -12,9 +12,9 @@ from jsonschema.validators import Draft7Validator, Draft202012Validator
 
 from moldau.errors import ConfigurationError, SchemaDecodingError
 from moldau.schemas import json_schema
-from moldau.schemas.codecs import SchemaCodec, make_codec
-from moldau.schemas.json_keywords import bounded, checked_within
+from moldau.schemas.json_schema import bounded, checked_within
 from moldau.schemas.model import ResolvedSchema, Schema
+from moldau.schemas.registry import SchemaCodec, make_codec
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 ENDLESS = "a" * 60 + "!"

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaEncodingError
-from moldau.schemas.codecs import SchemaCodec, make_codec
 from moldau.schemas.model import ResolvedSchema, Schema, SchemaType
+from moldau.schemas.registry import SchemaCodec, make_codec
 
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "n", "type": "int"}]}
 ORDER = {

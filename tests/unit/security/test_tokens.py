@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.option import Layers
-from moldau.security.tokens import _TokenChecker
+from moldau.security.sasl_server import _TokenChecker
 from moldau.simulation.manual_clock import ManualClock
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

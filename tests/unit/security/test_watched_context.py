@@ -10,8 +10,7 @@ import pytest
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.option import Layers
 from moldau.security.certificates import issue, make_authority
-from moldau.security.tls import server_context
-from moldau.security.watched_context import WatchedContext
+from moldau.security.tls import WatchedContext, server_context
 from moldau.workers import InlineWorkers
 
 AUTHORITY = make_authority("authority")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from moldau.errors import SchemaDecodingError
-from moldau.schemas.codecs import make_codec
 from moldau.schemas.model import ResolvedSchema, Schema, SchemaType
+from moldau.schemas.registry import make_codec
 from moldau.spark.decode import make_array
 from moldau.spark.registry_columns import _map_reader, _Reader
 

@@ -80,7 +80,7 @@ from moldau.net.port import Network
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.arrow.schema import TimestampUnit
+    from moldau.arrow.columns import TimestampUnit
 
 
 POLL_BYTES = 16 * 1024 * 1024

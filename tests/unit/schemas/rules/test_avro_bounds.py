@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaEncodingError
 from moldau.schemas.avro import AvroCodec
 from moldau.schemas.model import ResolvedSchema, Schema
-from moldau.schemas.rules.avro_bounds import DEEPEST, AvroBounds
+from moldau.schemas.rules.avro import DEEPEST, AvroBounds
 
 CHAIN = {
     "type": "record",

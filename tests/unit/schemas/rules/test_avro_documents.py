@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import SchemaEncodingError
-from moldau.schemas.rules.avro_documents import AvroDocuments
+from moldau.schemas.rules.avro import AvroDocuments
 from moldau.schemas.rules.documents import to_document
 
 SCHEMA = {

@@ -7,7 +7,7 @@ import pytest
 
 from moldau.errors import ConfigurationError
 from moldau.schemas.model import ResolvedSchema, Schema
-from moldau.schemas.rules.avro_names import named_types, resolve_avro
+from moldau.schemas.rules.avro import named_types, resolve_avro
 
 ADDRESS = {
     "type": "record",

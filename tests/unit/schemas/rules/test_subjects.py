@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import ConfigurationError
-from moldau.schemas.rules.subjects import SubjectStrategy, parse_strategy, subject_of
+from moldau.schemas.rules.framing import SubjectStrategy, parse_strategy, subject_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.security.rules.bearer import format_bearer, parse_bearer
+from moldau.security.rules.sasl import format_bearer, parse_bearer
 
 
 def test_what_a_client_says_is_understood() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.security.certificates import issue, make_authority
-from moldau.security.rules.certificate_dates import (
+from moldau.security.rules.certificates import (
     DAY_MS,
     WARNED_DAYS,
     end_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.security.rules.plain import format_plain, parse_plain
+from moldau.security.rules.sasl import format_plain, parse_plain
 
 
 def test_what_a_client_says_is_understood() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.security.rules.sasl_client import BearerLogin, PlainLogin, ScramLogin
+from moldau.security.rules.sasl import BearerLogin, PlainLogin, ScramLogin
 from moldau.security.rules.scram import ScramError, ScramServer, make_credential, salt_password
 
 

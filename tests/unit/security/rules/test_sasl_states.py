@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.security.rules.sasl_states import FrameVerdict, SaslState, judge, session_lifetime_ms
+from moldau.security.rules.sasl import FrameVerdict, SaslState, judge, session_lifetime_ms
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE, METADATA = 17, 18, 36, 3
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.coordination.tree import Change
 from moldau.model import TopicPartition
 from moldau.simulation.operations import (
@@ -57,9 +57,9 @@ class Killer:
             self._cluster.world.clock.call_later(0, self._kill)
 
     def _kill(self) -> None:
-        node = self._cluster.world.service.find(layout.CONTROLLER)
+        node = self._cluster.world.service.find(znodes.CONTROLLER)
         if node is not None:
-            machine = self._cluster.machines[layout.decode_controller(node.data)]
+            machine = self._cluster.machines[znodes.decode_controller(node.data)]
             self._cluster.world.log.note(f"{machine.host} is controller and dies")
             machine.crash()
 

@@ -14,7 +14,7 @@ import pytest
 
 from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.client.producer.producer import AsyncProducer
-from moldau.cluster.delegation_tokens import DelegationTokens
+from moldau.cluster.credentials import DelegationTokens
 from moldau.config.client_options import ACKS_ALL
 from moldau.errors import ClientError, KafkaError
 from moldau.model import Principal, TopicPartition

@@ -5,7 +5,7 @@ One in twenty of the seeds of `test_seeds` is so; these are some that are so for
 
 from __future__ import annotations
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.simulation.cluster import SimulatedCluster
 from moldau.simulation.served_store import ServedStore
 
@@ -28,7 +28,7 @@ def test_brokers_end_with_their_supervisor_and_the_next_one_starts_them_again() 
         await cluster.begin()
         await cluster.sleep(1.0)
         supervisor = supervisor_of(cluster)
-        topic = supervisor.find(layout.topic_path("t"))
+        topic = supervisor.find(znodes.topic_path("t"))
         sessions = [supervisor.records_of(each.host)[-1] for each in cluster.machines.values()]
         supervisor.kill()
         await cluster.sleep(3.0)
@@ -36,7 +36,7 @@ def test_brokers_end_with_their_supervisor_and_the_next_one_starts_them_again() 
         assert cluster.observer.registered == set(cluster.broker_ids)  # nobody looks any more
         supervisor.start()
         await cluster.heal()
-        assert supervisor.find(layout.topic_path("t")) == topic
+        assert supervisor.find(znodes.topic_path("t")) == topic
         later = [supervisor.records_of(each.host)[-1] for each in cluster.machines.values()]
         assert not {each.session_id for each in later} & {each.session_id for each in sessions}
         await cluster.finish()

@@ -48,13 +48,11 @@ if TYPE_CHECKING:
     from moldau.broker.transaction_verifier import TransactionVerifier
     from moldau.clock import Clock
     from moldau.cluster.acl_writer import AclWriter
-    from moldau.cluster.cluster_admin import ClusterAdmin
-    from moldau.cluster.delegation_tokens import DelegationTokens
-    from moldau.cluster.leadership_admin import LeadershipAdmin
+    from moldau.cluster.cluster_admin import ClusterAdmin, LeadershipAdmin
+    from moldau.cluster.credentials import DelegationTokens, UserCredentials
     from moldau.cluster.metadata_publisher import MetadataPublisher
     from moldau.cluster.producer_id_blocks import ProducerIdBlocks
     from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
-    from moldau.cluster.user_credentials import UserCredentials
     from moldau.config.broker_options import BrokerOptions
     from moldau.coordinators.groups.coordinator import GroupCoordinator
     from moldau.coordinators.transactions.coordinator import TransactionCoordinator

@@ -19,7 +19,7 @@ from moldau.broker.api import RequestContext
 from moldau.broker.authorization import audit_change
 from moldau.broker.dispatch import RequestPump
 from moldau.clock import Clock
-from moldau.cluster.delegation_tokens import ExpiredToken
+from moldau.cluster.credentials import ExpiredToken
 from moldau.config.listener_options import ListenerOptions
 from moldau.coordination.port import CoordinationError
 from moldau.errors import (

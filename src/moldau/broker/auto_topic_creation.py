@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from moldau.clock import Clock, finish_within
 from moldau.cluster.cluster_admin import ClusterAdmin
-from moldau.cluster.controllership import Controllership
+from moldau.cluster.controller_election import ControllerElection
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import USE_DEFAULT, TopicSpec
@@ -54,7 +54,7 @@ class AutoTopicCreation:
         self,
         *,
         admin: ClusterAdmin,
-        controllership: Controllership,
+        controllership: ControllerElection,
         publisher: MetadataPublisher,
         controller: Peer,
         clock: Clock,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.declarations.network import split_address
 from moldau.config.listeners import Listener
@@ -155,12 +155,12 @@ def restart_delay(quick_ends: int) -> float:
 def find_replicas(store: EmbeddedStore) -> Mapping[int, Sequence[str]]:
     """The topics of each broker that has any."""
     found: dict[int, set[str]] = {}
-    for topic in store.children(layout.TOPICS):
-        entry = store.find(layout.topic_path(topic))
+    for topic in store.children(znodes.TOPICS):
+        entry = store.find(znodes.topic_path(topic))
         if entry is None:
             continue
         try:
-            assignment = layout.decode_topic(topic, entry.node.data)
+            assignment = znodes.decode_topic(topic, entry.node.data)
         except (MoldauError, ValueError):
             continue
         for replicas in assignment.replicas:

@@ -14,17 +14,16 @@ from moldau.broker.auto_topic_creation import AutoTopicCreation
 from moldau.broker.dynamic_config import StoredPasswords
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
-from moldau.cluster.cluster_admin import ClusterAdmin
-from moldau.cluster.cluster_identity import new_topic_id
+from moldau.cluster.broker_registration import new_topic_id
+from moldau.cluster.cluster_admin import ClusterAdmin, LeadershipAdmin
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
-from moldau.cluster.controllership import Controllership
-from moldau.cluster.leadership_admin import LeadershipAdmin
-from moldau.cluster.log_recovery import Answers, Questions
+from moldau.cluster.controller_election import ControllerElection
+from moldau.cluster.elections import Answers, Questions
 from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.leader_election import LogEnd, RecoveryStrategy
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicDefaults
-from moldau.cluster.rules.unclean_recovery import LogEnd, RecoveryStrategy
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.config import describe
 from moldau.config.broker_options import BrokerOptions
@@ -64,7 +63,7 @@ def connect_control_plane(
     publisher: MetadataPublisher,
 ) -> ControlPlane:
     make_topic_id = partial(new_topic_id, partial(random_uuid, ports.random))
-    controllership = Controllership(coordination, ports.clock, publisher, broker_id)
+    controllership = ControllerElection(coordination, ports.clock, publisher, broker_id)
     deletion = TopicDeletion(coordination, publisher)
 
     def connect(other: BrokerId) -> Peer:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.missing_log_dirs import check_store_directory
-from moldau.cluster.acl_nodes import ACL_PATHS
-from moldau.cluster.broker_registration import generate_broker_id
-from moldau.cluster.cluster_identity import ensure_layout, new_topic_id
-from moldau.cluster.layout import CLUSTER_ID
+from moldau.cluster.broker_registration import ensure_znodes, generate_broker_id, new_topic_id
+from moldau.cluster.entity_znodes import ACL_PATHS
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import MAX_PARTITIONS_PER_CHANGE
 from moldau.cluster.topic_operations import creation
+from moldau.cluster.znodes import CLUSTER_ID
 from moldau.config.broker_options import BrokerOptions, find_internal_configs
 from moldau.config.topic_options import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination
@@ -59,7 +58,7 @@ async def establish_identity(
         check_adoption(log_store.logs, options)
     check_store_directory(log_store, options, is_new=is_new)
     more_paths = ACL_PATHS if options.authorizer_class_name else ()
-    cluster_id = await ensure_layout(
+    cluster_id = await ensure_znodes(
         coordination,
         log_store.identities.cluster_id,
         make_uuid,

@@ -1,8 +1,8 @@
 """This broker's place in the cluster: it comes, comes back after a lost session, and goes.
 
 Coming: a registration that its former life left behind is ended; then it writes down what became of
-its replicas (`cluster.rules.departure.plan_return`), and only then it registers. The order matters:
-who sees the new registration, sees the states too; and while states are written, no former
+its replicas (`cluster.rules.broker_shutdown`), and only then it registers. The order matters: who
+sees the new registration, sees the states too; and while states are written, no former
 registration lets anybody take the broker for the one it was.
 
 A lost session: partitions are suspended in the same step; a new session is begun, everything is
@@ -33,19 +33,22 @@ from moldau.broker.unclean_shutdown import (
     write_session_note,
 )
 from moldau.clock import Clock, finish_within
-from moldau.cluster import layout
-from moldau.cluster.admin_nodes import encode_log_dir_failure
-from moldau.cluster.broker_registration import BrokerRegistration
-from moldau.cluster.cluster_identity import ensure_layout, require_same_cluster
+from moldau.cluster import znodes
+from moldau.cluster.broker_registration import (
+    BrokerRegistration,
+    ensure_znodes,
+    require_same_cluster,
+)
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.departure import (
-    plan_hand_over,
-    plan_return,
-    plan_set_back,
+from moldau.cluster.rules.broker_shutdown import (
+    plan_broker_start,
+    plan_controlled_shutdown,
+    plan_regressed_store,
 )
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import BrokerState, PartitionState, TopicState
 from moldau.cluster.state_writer import StateWriter
+from moldau.cluster.znodes import encode_log_dir_failure
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import (
     Coordination,
@@ -168,7 +171,7 @@ class BrokerLifecycle:
     def _plan_return(self) -> list[PlannedState]:
         image = self._publisher.image
         self._missing.refuse_only_copies(image)
-        return plan_return(
+        return plan_broker_start(
             image.topics.values(),
             self._broker.id,
             image.brokers,
@@ -229,7 +232,7 @@ class BrokerLifecycle:
         topic = image.topics.get(name)
         return [
             planned
-            for planned in plan_return(
+            for planned in plan_broker_start(
                 () if topic is None else (topic,),
                 self._broker.id,
                 image.brokers,
@@ -324,7 +327,7 @@ class BrokerLifecycle:
                 "the registration of broker %d (%s) is gone or another's, and the session lasts: "
                 "somebody has changed the coordination store by hand",
                 self._broker.id,
-                layout.broker_path(self._broker.id),
+                znodes.broker_path(self._broker.id),
             )
             self._on_session_end()
 
@@ -361,7 +364,7 @@ class BrokerLifecycle:
 
     def _plan_set_back(self) -> list[PlannedState]:
         topics = self._publisher.image.topics.values()
-        planned = plan_set_back(topics, self._broker.id, self._seen_epoch_of)
+        planned = plan_regressed_store(topics, self._broker.id, self._seen_epoch_of)
         for one in planned:
             _log.error(
                 "%s-%d: the coordination store was set back (its epoch is %d, this broker knows "
@@ -382,7 +385,7 @@ class BrokerLifecycle:
                 cluster_id = self._publisher.image.cluster_id
                 await require_same_cluster(self._coordination, cluster_id)
                 # Of an older store perhaps; nobody begins anew where there is none.
-                await ensure_layout(self._coordination, cluster_id, may_be_new=False)
+                await ensure_znodes(self._coordination, cluster_id, may_be_new=False)
                 await self._publisher.read_in_new_session()
                 return
             except (StoreLostError, SessionExpiredError) as error:
@@ -450,7 +453,7 @@ class BrokerLifecycle:
             try:
                 await self._write_until_done(self._plan_giving_up)
                 data = encode_log_dir_failure(self._broker.id)
-                await self._coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+                await self._coordination.create(znodes.LOG_DIR_EVENT_PREFIX, data, sequential=True)
                 return
             except CoordinationError as error:
                 _log.warning("partitions on a failed disk are handed over soon: %s", error)
@@ -465,7 +468,7 @@ class BrokerLifecycle:
             return is_offline is not is_whole
 
         image = self._publisher.image
-        return plan_hand_over(
+        return plan_controlled_shutdown(
             image.topics.values(),
             self._broker.id,
             image.brokers,

@@ -20,7 +20,7 @@ a disk each, one is the last to have everything, and does not start.
 A broker alone has its store in its first log directory, and without it could not compare: see
 `check_store_directory`.
 
-A shell; `cluster.rules.departure` says what is the only copy.
+A shell; `cluster.rules.broker_shutdown` says what is the only copy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.cluster import layout
-from moldau.cluster.node_fields import NodeFields
-from moldau.cluster.rules.departure import find_only_copies
+from moldau.cluster import znodes
+from moldau.cluster.rules.broker_shutdown import find_only_copies
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
+from moldau.cluster.znodes import NodeFields
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME
 from moldau.coordination.port import Coordination, NodeExistsError
@@ -68,7 +68,7 @@ class MissingLogDirs:
         self._log_store = log_store
         self._broker_id = broker_id
         self._options = options
-        self._path = layout.broker_log_dirs_path(broker_id)
+        self._path = znodes.broker_log_dirs_path(broker_id)
         self._known: Mapping[str, str] | None = None  # id to path; None: nobody has noted them
         self._missing: Mapping[str, str] = {}
         self._unlabelled: frozenset[Path] = (
@@ -318,7 +318,7 @@ def _has_store(directory: LogDirectory) -> bool:
         _log.error("%s", error)
         return False
     database.close()
-    return tree.find(layout.CLUSTER_ID) is not None
+    return tree.find(znodes.CLUSTER_ID) is not None
 
 
 async def note_store_directory(log_store: LogStore, options: BrokerOptions) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.ports import Ports
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
 from moldau.cluster.state_writer import StateWriter
@@ -77,7 +77,7 @@ def connect_replication(
 
     async def read_broker_epochs(brokers: Collection[BrokerId]) -> Mapping[BrokerId, int]:
         known = tuple(brokers)
-        nodes = await coordination.get_many([layout.broker_path(broker) for broker in known])
+        nodes = await coordination.get_many([znodes.broker_path(broker) for broker in known])
         found = zip(known, nodes, strict=True)
         return {broker: node.created_id for broker, node in found if node is not None}
 

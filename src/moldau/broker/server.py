@@ -38,7 +38,7 @@ from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.security import BrokerSecurity
 from moldau.broker.throttling import connect_quotas
 from moldau.broker.topic_metadata import EncodedTopics
-from moldau.cluster.delegation_tokens import DelegationTokens
+from moldau.cluster.credentials import DelegationTokens, UserCredentials
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.cluster.rules.metadata_image import (
@@ -46,7 +46,6 @@ from moldau.cluster.rules.metadata_image import (
     Endpoint,
     MetadataImage,
 )
-from moldau.cluster.user_credentials import UserCredentials
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener

@@ -33,7 +33,7 @@ from moldau.broker.broker_places import (
     restart_delay,
 )
 from moldau.clock import Clock
-from moldau.cluster.layout import CLUSTER_ID
+from moldau.cluster.znodes import CLUSTER_ID
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.served.server import StoreServer, listen_again, listening_beside
 from moldau.errors import InvariantViolation, StartupError

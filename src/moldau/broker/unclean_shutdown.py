@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.broker.missing_log_dirs import MissingLogDirs
-from moldau.cluster.rules.departure import ReplicaCondition, decide_condition, has_only_copy
+from moldau.cluster.rules.broker_shutdown import ReplicaCondition, decide_condition, has_only_copy
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.errors import StorageError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
@@ -72,9 +72,9 @@ def find_session_note(files: Files, folder: Path) -> SessionNote | None:
     )
 
 
-# A log is whole if nothing that was written to it can be lost (`cluster.rules.departure`). Of one
-# that is not, the broker says so in the state of its partition, before it registers (REP-6). Three
-# kinds need more than that:
+# A log is whole if nothing that was written to it can be lost (`cluster.rules.broker_shutdown`).
+# Of one that is not, the broker says so in the state of its partition, before it registers (REP-6).
+# Three kinds need more than that:
 #
 # - A log that has lost sealed segments has a hole that nothing behind its end can fill. Where
 # others   have everything, it is taken out of service and copied anew; where it is the only copy,

@@ -15,7 +15,7 @@ from moldau.broker.ports import zookeeper_settings
 from moldau.cli.output import warn
 from moldau.cli.start_run import gather_settings
 from moldau.clock import SystemClock
-from moldau.cluster.store_roots import STORE_ROOTS
+from moldau.cluster.entity_znodes import STORE_ROOTS
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.tree import ROOT
 from moldau.coordination.zookeeper.client import AccessMigration, ZookeeperClient

@@ -1,8 +1,8 @@
 """What the cluster is, who controls it, and how its topics and configs change.
 
-The order in which a broker that starts uses this room: `cluster_identity.ensure_layout`, then
+A broker that starts uses this package in this order: `broker_registration.ensure_znodes`, then
 `MetadataPublisher.start` (the image is there, logs can be loaded); what became of its replicas is
-written (`rules/departure`, `StateWriter`) before `BrokerRegistration.register`; `Controller.start`,
-and `Controller.run` from then on. `ClusterAdmin`, `LeadershipAdmin` and `ProducerIdBlocks` serve
-the handlers. Closing the coordination session takes the broker out of the cluster again.
+written (`rules.broker_shutdown`, `StateWriter`) before `BrokerRegistration.register`; then
+`Controller.start` and `Controller.run`. `ClusterAdmin`, `LeadershipAdmin` and `ProducerIdBlocks`
+serve the handlers. Closing the coordination session takes the broker out of the cluster again.
 """

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from moldau.cluster import acl_nodes
+from moldau.cluster import entity_znodes
 from moldau.cluster.change_notifications import catch_up
 from moldau.cluster.cluster_admin import kafka_errors
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -97,13 +97,13 @@ class AclWriter:
         given: Entries,
         change: Callable[[Entries, Entries], Entries],
     ) -> None:
-        path = acl_nodes.acl_path(pattern)
-        prefix, told = acl_nodes.encode_acl_change(pattern)
+        path = entity_znodes.acl_path(pattern)
+        prefix, told = entity_znodes.encode_acl_change(pattern)
         announcement = Create(path=prefix, data=told, sequential=True)
         await catch_up(self._coordination)  # else nothing might be written, for what was before
         for _ in range(ATTEMPTS):
             node = await self._coordination.get(path)
-            present = frozenset() if node is None else acl_nodes.decode_acls(path, node.data)
+            present = frozenset() if node is None else entity_znodes.decode_acls(path, node.data)
             wanted = change(present, given)
             operations = _plan(path, node, present, wanted)
             try:
@@ -123,7 +123,7 @@ def _plan(
     if wanted == present:
         return []
     if node is None:
-        return [Create(path=path, data=acl_nodes.encode_acls(wanted))]
+        return [Create(path=path, data=entity_znodes.encode_acls(wanted))]
     if not wanted:
         return [Delete(path=path, version=node.version)]
-    return [SetData(path=path, data=acl_nodes.encode_acls(wanted), version=node.version)]
+    return [SetData(path=path, data=entity_znodes.encode_acls(wanted), version=node.version)]

@@ -1,22 +1,38 @@
-"""Tells the cluster that this broker is alive: the ephemeral `/brokers/ids/N`. A shell.
-
-`/brokers/registered/N` stays when the session ends: the broker is expected back until somebody
-unregisters it, as a fenced broker of Kafka's own quorum.
-"""
+"""How a broker joins a cluster: its znodes and id, and the registration of the broker. A shell."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from uuid import UUID, uuid4
 
 from moldau.clock import Clock
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import BrokerState
-from moldau.coordination.port import BadVersionError, Coordination, NodeExistsError, NoNodeError
-from moldau.errors import BrokerIdNotRegisteredError, InvalidRequestError, StartupError
-from moldau.model import BrokerId
+from moldau.coordination.port import (
+    ANY_VERSION,
+    BadVersionError,
+    Check,
+    Coordination,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+)
+from moldau.errors import (
+    BrokerIdNotRegisteredError,
+    ForeignStoreError,
+    InvalidRequestError,
+    MalformedNodeError,
+    StartupError,
+)
+from moldau.model import BrokerId, TopicId, format_uuid
+
+# `/brokers/registered/N` stays when the session ends: the broker is expected back until somebody
+# unregisters it, as a fenced broker of Kafka's own quorum.
 
 
 class BrokerRegistration:
@@ -31,9 +47,9 @@ class BrokerRegistration:
 
     async def register(self, broker: BrokerState) -> BrokerState:
         """Returns the broker with the epoch that the registration gave it."""
-        path = layout.broker_path(broker.id)
+        path = znodes.broker_path(broker.id)
         asked_ms = self._clock.now_ms()
-        data = layout.encode_broker(broker, asked_ms)
+        data = znodes.encode_broker(broker, asked_ms)
         try:
             await self._coordination.create(path, data, ephemeral=True)
         except NodeExistsError:
@@ -53,7 +69,7 @@ class BrokerRegistration:
 
     async def _note_registration(self, broker_id: BrokerId, data: bytes) -> None:
         """Written each time, after the broker is alive: see `unregister`."""
-        path = layout.registered_broker_path(broker_id)
+        path = znodes.registered_broker_path(broker_id)
         try:
             await self._coordination.set(path, data)
         except NoNodeError:
@@ -66,7 +82,7 @@ class BrokerRegistration:
 
     async def end_former_session(self, broker_id: BrokerId, session_id: int) -> None:
         """Delete what a session of this broker left behind whose process is surely gone."""
-        for path in (layout.broker_path(broker_id), layout.CONTROLLER):
+        for path in (znodes.broker_path(broker_id), znodes.CONTROLLER):
             node = await self._coordination.get(path)
             if node is not None and node.ephemeral_owner == session_id:
                 with contextlib.suppress(NoNodeError):  # the session has just ended
@@ -74,7 +90,7 @@ class BrokerRegistration:
 
     async def wait_until_free(self, broker_id: BrokerId, timeout_seconds: float) -> None:
         """Return when no other session has registered this id, or raise `StartupError`."""
-        path = layout.broker_path(broker_id)
+        path = znodes.broker_path(broker_id)
         changed = asyncio.Event()
         watch = self._coordination.watch_data(path, changed.set)
         timer = self._clock.call_later(timeout_seconds, changed.set)
@@ -96,9 +112,9 @@ async def unregister_broker(coordination: Coordination, broker_id: BrokerId) -> 
     The note is deleted in the version that was read before the broker was not alive: a broker that
     registers at this moment writes a later one.
     """
-    path = layout.registered_broker_path(broker_id)
+    path = znodes.registered_broker_path(broker_id)
     note = await coordination.get(path)
-    if await coordination.get(layout.broker_path(broker_id)) is not None:
+    if await coordination.get(znodes.broker_path(broker_id)) is not None:
         raise InvalidRequestError(f"broker {broker_id} is alive: stop it, then unregister it")
     if note is None:
         raise BrokerIdNotRegisteredError(f"broker {broker_id} is not registered")
@@ -119,4 +135,114 @@ def _registered_already(broker_id: BrokerId) -> StartupError:
 
 async def generate_broker_id(coordination: Coordination, reserved_max: int) -> BrokerId:
     """A broker id that nobody had (`broker.id=-1`), above `reserved.broker.max.id`."""
-    return BrokerId(reserved_max + await coordination.set(layout.BROKER_SEQUENCE, b""))
+    return BrokerId(reserved_max + await coordination.set(znodes.BROKER_SEQUENCE, b""))
+
+
+# Lays out an empty coordination store, and gives the cluster and its topics their ids. A shell.
+#
+# Every broker does this when it starts, before anything else; only the first one finds work.
+
+
+def new_topic_id(make_uuid: Callable[[], UUID] | None = None) -> TopicId:
+    """Random. Never one that begins with '-' in base64: command lines would take it for a flag."""
+    while True:
+        identifier = (make_uuid or uuid4)()
+        if not format_uuid(identifier).startswith("-"):
+            return TopicId(identifier)
+
+
+async def ensure_znodes(
+    coordination: Coordination,
+    cluster_id: str | None = None,
+    make_uuid: Callable[[], UUID] | None = None,
+    more_paths: Sequence[str] = (),
+    *,
+    may_be_new: bool = True,
+) -> str:
+    """Make what is missing of the classic layout, in one transaction; returns the cluster's id.
+    `more_paths` are for what not every broker has: access control lists.
+
+    Unless the store `may_be_new`, it is only completed: one that has lost its cluster's id is
+    `ForeignStoreError`, however shortly before somebody has seen it.
+    A new cluster gets `cluster_id`, or a random one. A data folder keeps the id of its cluster.
+    Serving it in another cluster would mix two sets of offsets, so an id that differs from the
+    cluster's stops the start.
+    """
+    while True:
+        first_id = cluster_id or format_uuid(new_topic_id(make_uuid))
+        if not await _make_missing(coordination, first_id if may_be_new else None, more_paths):
+            break  # else once more: another broker may have started at the same time
+    node = await coordination.get(znodes.CLUSTER_ID)
+    try:
+        found = znodes.decode_cluster_id(b"" if node is None else node.data)
+    except MalformedNodeError as error:
+        raise StartupError(f"the cluster's id cannot be read; repair the node: {error}") from error
+    if cluster_id not in (None, found):
+        raise StartupError(
+            f"the data folder belongs to cluster {cluster_id} (meta.properties), but this is "
+            f"cluster {found}: start the broker with the coordination store of its cluster, or "
+            "with an empty data folder"
+        )
+    return found
+
+
+async def require_same_cluster(coordination: Coordination, cluster_id: str) -> None:
+    """Raise `ForeignStoreError` unless the store is that of this cluster.
+
+    For a new session: an address may lead to another store than before, or to one that was emptied.
+    What it says of topics and leaders is then not about this broker's logs.
+    """
+    node = await coordination.get(znodes.CLUSTER_ID)
+    if node is None:
+        raise _lost_store()
+    try:
+        found = znodes.decode_cluster_id(node.data)
+    except MalformedNodeError as error:
+        raise ForeignStoreError(f"the cluster's id cannot be read; repair it: {error}") from error
+    if found != cluster_id:
+        raise ForeignStoreError(
+            f"the coordination store belongs to cluster {found}, this broker to {cluster_id}: is "
+            "zookeeper.connect right, and was the right backup restored? This broker serves "
+            "nothing until the store is its own again, and touches nothing on its disks"
+        )
+
+
+def _lost_store() -> ForeignStoreError:
+    return ForeignStoreError(
+        "the coordination store is not that of this broker's cluster any more: it has no "
+        f"{znodes.CLUSTER_ID}. If it lost its data, restore it from a backup; if the address "
+        "leads elsewhere now, mend zookeeper.connect. This broker serves nothing until then, "
+        "and touches nothing on its disks"
+    )
+
+
+async def _make_missing(
+    coordination: Coordination, cluster_id: str | None, more_paths: Sequence[str]
+) -> bool:
+    """Returns False when nothing was missing. A store without an id gets this one, if any."""
+    leaves = (*znodes.PERSISTENT_PATHS, *more_paths, znodes.CLUSTER_ID)
+    paths = list(dict.fromkeys(path for leaf in leaves for path in _path_and_parents(leaf)))
+    nodes = await coordination.get_many(paths)
+    missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
+    if not missing:
+        return False
+    contents = {}
+    operations: list[Operation] = []
+    if cluster_id is None:  # not even when everything goes in this moment
+        operations.append(Check(path=znodes.CLUSTER_ID, version=ANY_VERSION))
+    else:
+        contents[znodes.CLUSTER_ID] = znodes.encode_cluster_id(cluster_id)
+    operations += [Create(path=path, data=contents.get(path, b"")) for path in missing]
+    try:
+        await coordination.transact(operations)
+    except NodeExistsError:
+        pass  # another broker does the same
+    except NoNodeError as error:
+        raise _lost_store() from error
+    return True
+
+
+def _path_and_parents(path: str) -> Iterator[str]:
+    """/a/b/c as /a, /a/b, /a/b/c."""
+    names = path.split("/")
+    return ("/".join(names[:length]) for length in range(2, len(names) + 1))

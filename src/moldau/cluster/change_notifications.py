@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from moldau.clock import Clock
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,
@@ -52,7 +52,7 @@ async def catch_up(coordination: Coordination) -> None:
     A server of ZooKeeper may answer a read from an older state. A transaction has a place in the
     order of all writes, and the reads of the session follow it.
     """
-    check = Check(path=layout.CONFIG_CHANGES, version=ANY_VERSION)
+    check = Check(path=znodes.CONFIG_CHANGES, version=ANY_VERSION)
     await coordination.transact((check,))
 
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from moldau.cluster import layout, topic_operations
-from moldau.cluster.broker_registration import unregister_broker
-from moldau.cluster.cluster_identity import new_topic_id
+from moldau.cluster import topic_operations, znodes
+from moldau.cluster.broker_registration import new_topic_id, unregister_broker
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules, ConfigWriter
-from moldau.cluster.controllership import Controllership, Term
+from moldau.cluster.controller_election import ControllerElection as Controllership
+from moldau.cluster.controller_election import ControllerTerm
+from moldau.cluster.elections import Elections, Outcomes
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.leader_election import PlannedState, first_state
+from moldau.cluster.reassignments import Reassignments, Targets
+from moldau.cluster.rules.leader_election import PlannedState, first_partition_state
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
     BrokerState,
@@ -32,14 +34,15 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
     TopicState,
 )
+from moldau.cluster.rules.reassignment import is_moving
 from moldau.cluster.rules.replica_placement import Assignment, BrokerRack
-from moldau.cluster.rules.topic_branch import plan_topic_branch
 from moldau.cluster.rules.topic_creation import (
     PlacementStart,
     TopicDefaults,
     TopicSpec,
     plan_partitions,
     plan_topic,
+    plan_topic_branch,
 )
 from moldau.cluster.state_writer import MAX_WRITE_BYTES, StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
@@ -62,7 +65,7 @@ from moldau.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from moldau.model import BrokerId, TopicId
+from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.quotas import QuotaEntity
 
 _log = logging.getLogger("moldau.cluster")
@@ -197,7 +200,9 @@ class ClusterAdmin:
                 away,
             )
 
-    def _plan_topic(self, spec: TopicSpec, term: Term, away: Sequence[BrokerRack]) -> TopicState:
+    def _plan_topic(
+        self, spec: TopicSpec, term: ControllerTerm, away: Sequence[BrokerRack]
+    ) -> TopicState:
         image = self._publisher.image
         if spec.branch_of is not None:
             return self._plan_branch(spec, spec.branch_of, term)
@@ -220,7 +225,7 @@ class ClusterAdmin:
             configs=plan.configs,
         )
 
-    def _plan_branch(self, spec: TopicSpec, source: str, term: Term) -> TopicState:
+    def _plan_branch(self, spec: TopicSpec, source: str, term: ControllerTerm) -> TopicState:
         image = self._publisher.image
         topic = plan_topic_branch(
             spec,
@@ -237,9 +242,9 @@ class ClusterAdmin:
             )
         return topic
 
-    async def _write_topic(self, term: Term, topic: TopicState) -> TopicState:
+    async def _write_topic(self, term: ControllerTerm, topic: TopicState) -> TopicState:
         existing, config = await self._coordination.get_many(
-            (layout.topic_path(topic.name), layout.topic_config_path(topic.name))
+            (znodes.topic_path(topic.name), znodes.topic_config_path(topic.name))
         )
         if existing is not None:
             raise TopicExistsError(f"topic {topic.name!r} already exists")
@@ -252,7 +257,7 @@ class ClusterAdmin:
         self._publisher.apply_topics((topic_operations.with_first_versions(made, 0, end),))
         return await self._write_rest(term, topic, end)
 
-    async def _write_rest(self, term: Term, topic: TopicState, first: int) -> TopicState:
+    async def _write_rest(self, term: ControllerTerm, topic: TopicState, first: int) -> TopicState:
         """The states for which the first transaction had no room; the controller's queue may be
         faster with some of them."""
         made = self._publisher.image.topics.get(topic.name, topic)
@@ -293,9 +298,9 @@ class ClusterAdmin:
             return grown
         first = len(topic.partitions)
         self._warn_of_away(grown, first)
-        node = await self._coordination.get(layout.topic_path(name))
+        node = await self._coordination.get(znodes.topic_path(name))
         if node is None or node.version != topic.version:
-            raise BadVersionError(f"{layout.topic_path(name)} is newer than the image")
+            raise BadVersionError(f"{znodes.topic_path(name)} is newer than the image")
         end = _end_of_first_write(grown, first)
         operations = topic_operations.growth(grown, first, node.version, end)
         await self._publisher.clock.sleep(0)
@@ -334,11 +339,12 @@ def _racks(brokers: Iterable[BrokerState]) -> list[BrokerRack]:
 
 
 def _first_states(
-    assignment: Assignment, image: MetadataImage, term: Term
+    assignment: Assignment, image: MetadataImage, term: ControllerTerm
 ) -> tuple[PartitionState, ...]:
     """Partitions with the same replicas share a state: a topic may have thousands of them."""
     made = {
-        replicas: first_state(replicas, image.brokers, term.epoch) for replicas in set(assignment)
+        replicas: first_partition_state(replicas, image.brokers, term.epoch)
+        for replicas in set(assignment)
     }
     return tuple(made[replicas] for replicas in assignment)
 
@@ -352,3 +358,57 @@ def kafka_errors() -> Iterator[None]:
         raise RequestTimedOutError(f"whether it was done is not known: {error}") from error
     except SessionExpiredError as error:
         raise NotControllerError(f"this broker has left the cluster: {error}") from error
+
+
+# Elections and moves of partitions, as clients ask for them. A shell, for the handlers.
+#
+# Answers on the controller only, under its term; on other brokers `NotControllerError` tells
+# clients to ask the controller.
+
+
+class LeadershipAdmin:
+    """Safe to call from many tasks of one loop at once."""
+
+    def __init__(
+        self,
+        controllership: Controllership,
+        publisher: MetadataPublisher,
+        elections: Elections,
+        reassignments: Reassignments,
+    ) -> None:
+        self._controllership = controllership
+        self._publisher = publisher
+        self._elections = elections
+        self._reassignments = reassignments
+
+    async def elect_leaders(
+        self, wanted: Collection[TopicPartition] | None, *, unclean: bool = False
+    ) -> Outcomes:
+        """Preferred leaders, or any, for these partitions or for all that need it (None)."""
+        with kafka_errors():
+            term = self._controllership.require_term()
+            if unclean:
+                return await self._elections.elect_unclean(term, wanted)
+            return await self._elections.prefer(term, wanted)
+
+    async def alter_reassignments(
+        self, targets: Targets, *, may_change_factor: bool = True
+    ) -> Outcomes:
+        """Begin, redirect or cancel moves."""
+        with kafka_errors():
+            term = self._controllership.require_term()
+            return await self._reassignments.alter(
+                term, targets, may_change_factor=may_change_factor
+            )
+
+    def list_reassignments(
+        self, wanted: Collection[TopicPartition] | None
+    ) -> Mapping[TopicPartition, PartitionState]:
+        """Those of these partitions, or of all, that are on their way."""
+        self._controllership.require_term()
+        return {
+            TopicPartition(topic.name, number): state
+            for topic in self._publisher.image.topics.values()
+            for number, state in enumerate(topic.partitions)
+            if is_moving(state) and (wanted is None or TopicPartition(topic.name, number) in wanted)
+        }

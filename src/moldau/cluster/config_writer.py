@@ -9,28 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, unquote
 
-from moldau.cluster import layout, quota_nodes
+from moldau.cluster import entity_znodes, znodes
 from moldau.cluster.change_notifications import catch_up
-from moldau.cluster.layout import ConfigEntity
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.topic_creation import CheckConfigs
+from moldau.cluster.znodes import ConfigEntity, decode_config, encode_config
 from moldau.config.alterations import ConfigAlteration, FindListDefault, apply_config_changes
 from moldau.config.describe import find_unknown
 from moldau.config.topic_options import with_confirmation
 from moldau.coordination.port import (
     ANY_VERSION,
+    BadVersionError,
     Check,
     Coordination,
+    CoordinationError,
     Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
     Operation,
     SetData,
 )
-from moldau.errors import MalformedNodeError, UnknownTopicError
+from moldau.errors import InvalidConfigError, MalformedNodeError, UnknownTopicError
 from moldau.model import BrokerId
 from moldau.quotas import QuotaEntity
+
+if TYPE_CHECKING:
+    from moldau.metrics.client_metrics import ClientSubscription
+
 
 _log = logging.getLogger("moldau.cluster")
 
@@ -88,12 +98,12 @@ class ConfigWriter:
         async with self._writing:
             if name not in self._publisher.image.topics:
                 raise UnknownTopicError(f"there is no topic {name!r}")
-            path = layout.topic_config_path(name)
+            path = znodes.topic_config_path(name)
             known = self._publisher.image.topics[name].configs
             operations, configs = await self._plan(path, known, change, self._topic_rules)
             if operations and not validate_only:
                 # A topic deleted meanwhile must not leave its config to a later namesake.
-                exists = Check(path=layout.topic_path(name), version=ANY_VERSION)
+                exists = Check(path=znodes.topic_path(name), version=ANY_VERSION)
                 announced = _announcement(ConfigEntity("topics", name))
                 await self._coordination.transact((exists, *operations, announced))
                 self._publisher.apply_topic_configs(name, configs)
@@ -103,13 +113,13 @@ class ConfigWriter:
         self, broker_id: BrokerId | None, changes: ConfigAlteration, validate_only: bool
     ) -> Mapping[str, str]:
         async with self._writing:
-            path = layout.broker_config_path(broker_id)
+            path = znodes.broker_config_path(broker_id)
             known = self._publisher.image.broker_config(broker_id)
             rules = self._broker_rules(broker_id)
             change = _altering(changes, rules)
             operations, configs = await self._plan(path, known, change, rules)
             if operations and not validate_only:
-                entity = layout.DEFAULT_BROKER if broker_id is None else str(broker_id)
+                entity = znodes.DEFAULT_BROKER if broker_id is None else str(broker_id)
                 announced = _announcement(ConfigEntity("brokers", entity))
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_broker_configs(broker_id, configs)
@@ -121,12 +131,12 @@ class ConfigWriter:
         self, group_id: str, changes: ConfigAlteration, validate_only: bool
     ) -> Mapping[str, str]:
         async with self._writing:
-            path = layout.group_config_path(group_id)
+            path = znodes.group_config_path(group_id)
             known = self._publisher.image.group_config(group_id)
             change = _altering(changes, self._group_rules)
             operations, configs = await self._plan(path, known, change, self._group_rules)
             if operations and not validate_only:
-                name = layout.encode_group_name(group_id)
+                name = znodes.encode_group_name(group_id)
                 announced = _announcement(ConfigEntity("groups", name))
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_group_configs(group_id, configs)
@@ -137,34 +147,34 @@ class ConfigWriter:
     ) -> Mapping[str, float]:
         """Set quotas of an entity, and remove those whose new limit is None."""
         async with self._writing:
-            path = quota_nodes.quota_path(entity)
+            path = entity_znodes.quota_path(entity)
             node = await self._coordination.get(path)
             config: Mapping[str, str] = {}
             known = self._publisher.image.quotas.get(entity, {})
             if node is not None:
                 try:
-                    config = layout.decode_config(path, node.data)
-                    known = quota_nodes.decode_quotas(entity, node.data)
+                    config = znodes.decode_config(path, node.data)
+                    known = entity_znodes.decode_quotas(entity, node.data)
                 except MalformedNodeError as error:
                     _log.error("it is written anew, with the quotas that are known: %s", error)
             quotas = {
                 name: limit for name, limit in {**known, **changes}.items() if limit is not None
             }
-            data = layout.encode_config(quota_nodes.with_quotas(config, quotas))
+            data = znodes.encode_config(entity_znodes.with_quotas(config, quotas))
             if node is None:
                 parents = await self._missing_parents(entity)
                 operations: list[Operation] = [Create(path=one, data=b"") for one in parents]
                 operations.append(Create(path=path, data=data))
             else:
                 operations = [SetData(path=path, data=data, version=node.version)]
-            kind, _, name = quota_nodes.entity_path(entity).partition("/")
+            kind, _, name = entity_znodes.quota_entity_path(entity).partition("/")
             announced = _announcement(ConfigEntity(kind, name))
             await self._coordination.transact((*operations, announced))
             self._publisher.apply_quotas(entity, quotas)
             return quotas
 
     async def _missing_parents(self, entity: QuotaEntity) -> list[str]:
-        paths = quota_nodes.parents(entity)
+        paths = entity_znodes.quota_parents(entity)
         nodes = await self._coordination.get_many(paths)
         return [path for path, node in zip(paths, nodes, strict=True) if node is None]
 
@@ -195,7 +205,7 @@ class ConfigWriter:
     ) -> tuple[list[Operation], Mapping[str, str]]:
         node = await self._coordination.get(path)
         try:
-            current = {} if node is None else layout.decode_config(path, node.data)
+            current = {} if node is None else znodes.decode_config(path, node.data)
             is_damaged = False
         except MalformedNodeError:
             current, is_damaged = dict(known), True
@@ -203,7 +213,7 @@ class ConfigWriter:
         rules.check(configs)
         if configs == current and not is_damaged:
             return [], configs
-        data = layout.encode_config(configs)
+        data = znodes.encode_config(configs)
         if node is None:
             return [Create(path=path, data=data)], configs
         return [SetData(path=path, data=data, version=node.version)], configs
@@ -218,5 +228,158 @@ def _altering(changes: ConfigAlteration, rules: ConfigRules) -> ChangeConfigs:
 
 
 def _announcement(entity: ConfigEntity) -> Operation:
-    data = layout.encode_config_change(entity)
-    return Create(path=layout.CONFIG_CHANGE_PREFIX, data=data, sequential=True)
+    data = znodes.encode_config_change(entity)
+    return Create(path=znodes.CONFIG_CHANGE_PREFIX, data=data, sequential=True)
+
+
+# Subscriptions to clients' own metrics (KIP-714), kept in `/config/client-metrics`. A shell.
+#
+# They are few, and nothing else depends on them; so they are no part of the metadata image. Every
+# write raises the version of the folder's own node, and every broker reads all of them again when
+# it sees that. Kafka keeps them in its quorum; the layout here is that of the other configs.
+
+
+CLIENT_METRICS_CONFIGS: Final = "/config/client-metrics"
+MOST_SUBSCRIPTIONS: Final = 100
+WRITE_ATTEMPTS: Final = 10
+
+
+class ClientMetricsConfigs:
+    """`begin` once; then `settings` and `subscriptions` are those of the store."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._coordination = coordination
+        self._spawn = spawn
+        self.settings: Mapping[str, Mapping[str, str]] = {}  # by name; replaced, never changed
+        self.subscriptions: tuple[ClientSubscription, ...] = ()
+
+    def begin(self) -> None:
+        self._coordination.watch_data(CLIENT_METRICS_CONFIGS, self._on_change)
+        self._on_change()
+
+    def _on_change(self) -> None:
+        self._spawn("reading of subscriptions to client metrics", self._read_again())
+
+    async def _read_again(self) -> None:
+        try:
+            await self.read()
+        except CoordinationError as error:  # a new session tells every watch again
+            _log.info("subscriptions to client metrics are not read: %s", error)
+
+    async def read(self) -> None:
+        names = await self._coordination.children(CLIENT_METRICS_CONFIGS)
+        nodes = await self._coordination.get_many(
+            [f"{CLIENT_METRICS_CONFIGS}/{name}" for name in names]
+        )
+        found: dict[str, Mapping[str, str]] = {}
+        for name, node in zip(names, nodes, strict=True):
+            try:
+                if node is not None:
+                    found[unquote(name)] = decode_config(
+                        f"{CLIENT_METRICS_CONFIGS}/{name}", node.data
+                    )
+            except MalformedNodeError as error:
+                _log.error("the subscription %s is passed over: %s", unquote(name), error)
+        self.settings = found
+        self.subscriptions = tuple(
+            subscription
+            for name, settings in found.items()
+            if (subscription := _read_subscription(name, settings)) is not None
+        )
+
+    async def alter(self, name: str, changes: ConfigAlteration, *, validate_only: bool) -> None:
+        """Change single options of a subscription, or all of them."""
+        from moldau.config.client_metrics_options import ClientMetricsOptions
+
+        find_default = ClientMetricsOptions.find_list_default
+        await self._write(
+            name,
+            lambda current: apply_config_changes(current, changes, find_default),
+            validate_only=validate_only,
+        )
+
+    async def _write(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], dict[str, str]],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """By compare-and-set, again where another broker was faster; without settings it goes."""
+        for attempt in range(1, WRITE_ATTEMPTS + 1):
+            try:
+                await self._try(name, change, validate_only=validate_only)
+                break
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                if attempt == WRITE_ATTEMPTS:
+                    raise
+        await self.read()
+
+    async def _try(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], dict[str, str]],
+        *,
+        validate_only: bool,
+        is_current: bool = False,  # what is read
+    ) -> None:
+        from moldau.config.client_metrics_options import ClientMetricsOptions
+
+        path = f"{CLIENT_METRICS_CONFIGS}/{quote(name, safe='')}"
+        node = await self._coordination.get(path)
+        settings = change({} if node is None else decode_config(path, node.data))
+        ClientMetricsOptions.check_all(settings)
+        if node is None and len(self.settings) >= MOST_SUBSCRIPTIONS:
+            raise InvalidConfigError(f"there are {MOST_SUBSCRIPTIONS} subscriptions already")
+        if validate_only:
+            return
+        operation: Operation | None
+        if not settings:
+            operation = None if node is None else Delete(path=path, version=node.version)
+        elif node is None:
+            operation = Create(path=path, data=encode_config(settings))
+        else:
+            operation = SetData(path=path, data=encode_config(settings), version=node.version)
+        if operation is None and not is_current:
+            await catch_up(self._coordination)
+            await self._try(name, change, validate_only=validate_only, is_current=True)
+        elif operation is not None:
+            await self._require_folder()
+            await self._coordination.transact(
+                (operation, SetData(path=CLIENT_METRICS_CONFIGS, data=b""))
+            )
+
+    async def _require_folder(self) -> None:
+        if await self._coordination.get(CLIENT_METRICS_CONFIGS) is None:
+            try:
+                await self._coordination.create(CLIENT_METRICS_CONFIGS, parents=True)
+            except NodeExistsError:
+                return
+
+
+def _read_subscription(name: str, settings: Mapping[str, str]) -> ClientSubscription | None:
+    from moldau.config.client_metrics_options import ClientMetricsOptions
+    from moldau.metrics.client_metrics import ClientSubscription
+
+    try:
+        ClientMetricsOptions.check_all(settings)
+    except InvalidConfigError as error:  # written past the brokers
+        _log.error("the subscription %s is passed over: %s", name, error)
+        return None
+    declared = ClientMetricsOptions
+    metrics = settings.get("metrics")
+    interval = settings.get("interval.ms")
+    patterns = declared.match.parse(settings.get("match", ""))
+    pairs = (item.partition("=") for item in patterns)
+    return ClientSubscription(
+        name=name,
+        metrics=() if metrics is None else declared.metrics.parse(metrics),
+        interval_ms=declared.interval_ms.default or 0
+        if interval is None
+        else declared.interval_ms.parse(interval),
+        match={key.strip(): pattern for key, _, pattern in pairs},
+    )

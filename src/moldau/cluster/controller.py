@@ -22,18 +22,23 @@ from enum import IntEnum, auto
 from typing import NamedTuple
 
 from moldau.clock import Timer
-from moldau.cluster import layout, topic_operations
-from moldau.cluster.admin_nodes import decode_preferred_election
-from moldau.cluster.cluster_identity import new_topic_id
-from moldau.cluster.controllership import Controllership, Term
-from moldau.cluster.elections import Elections
-from moldau.cluster.log_recovery import AskLogEnds, LogRecovery, StrategyOf, nobody_answers
+from moldau.cluster import topic_operations, znodes
+from moldau.cluster.broker_registration import new_topic_id
+from moldau.cluster.controller_election import ControllerElection, ControllerTerm
+from moldau.cluster.elections import (
+    AskLogEnds,
+    Elections,
+    StrategyOf,
+    UncleanRecovery,
+    nobody_answers,
+)
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.reassignments import Reassignments
-from moldau.cluster.rules.eligible_leaders import MinInSync
+from moldau.cluster.rules.leader_election import MinInSync
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, MetadataImage
 from moldau.cluster.state_writer import StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
+from moldau.cluster.znodes import decode_preferred_election
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,
@@ -83,7 +88,7 @@ class Controller:
         *,
         coordination: Coordination,
         publisher: MetadataPublisher,
-        controllership: Controllership,
+        controllership: ControllerElection,
         min_in_sync_of: MinInSync,
         strategy_of: StrategyOf,
         ask_log_ends: AskLogEnds = nobody_answers,
@@ -100,10 +105,12 @@ class Controller:
         self.elections = Elections(
             publisher, states, min_in_sync_of=min_in_sync_of, ask_log_ends=ask_log_ends
         )
-        self.recovery = LogRecovery(publisher, states, strategy_of=strategy_of, ask=ask_log_ends)
+        self.recovery = UncleanRecovery(
+            publisher, states, strategy_of=strategy_of, ask=ask_log_ends
+        )
         self.reassignments = Reassignments(coordination, publisher, states)
         self.deletion = deletion or TopicDeletion(coordination, publisher)
-        self._duties: Mapping[Duty, Callable[[Term], Awaitable[None]]] = {
+        self._duties: Mapping[Duty, Callable[[ControllerTerm], Awaitable[None]]] = {
             Duty.TOUCHED_TOPICS: self._read_touched_topics,
             Duty.BROKERS: self._look_at_brokers,
             Duty.TOPICS: self._look_at_topics,
@@ -130,7 +137,7 @@ class Controller:
 
     # Life
 
-    async def start(self) -> Term | None:
+    async def start(self) -> ControllerTerm | None:
         """Become the controller if nobody is, and put the cluster in order."""
         self._publisher.subscribe(self._on_image)
         self._watch()
@@ -198,10 +205,10 @@ class Controller:
         watch_data = self._coordination.watch_data
         watch_children = self._coordination.watch_children
         self._watches += [
-            watch_children(layout.DELETE_TOPICS, marking(Duty.DELETIONS)),
-            watch_data(layout.REASSIGN_PARTITIONS, marking(Duty.REASSIGNMENT)),
-            watch_data(layout.PREFERRED_ELECTION, marking(Duty.PREFERRED_LEADERS)),
-            watch_children(layout.LOG_DIR_EVENTS, marking(Duty.LOG_DIR_EVENTS)),
+            watch_children(znodes.DELETE_TOPICS, marking(Duty.DELETIONS)),
+            watch_data(znodes.REASSIGN_PARTITIONS, marking(Duty.REASSIGNMENT)),
+            watch_data(znodes.PREFERRED_ELECTION, marking(Duty.PREFERRED_LEADERS)),
+            watch_children(znodes.LOG_DIR_EVENTS, marking(Duty.LOG_DIR_EVENTS)),
         ]
 
     def _end_watches(self) -> None:
@@ -269,7 +276,7 @@ class Controller:
             if term is not None:
                 self._begin_term(term)
 
-    def _begin_term(self, term: Term) -> None:
+    def _begin_term(self, term: ControllerTerm) -> None:
         _log.info("this broker is the controller, epoch %d", term.epoch)
         image = self._publisher.image
         self._touched.clear()
@@ -278,7 +285,7 @@ class Controller:
         self._mark_topics(image.topics.keys())
         self._arm_balance()
 
-    async def _read_touched_topics(self, term: Term) -> None:
+    async def _read_touched_topics(self, term: ControllerTerm) -> None:
         touched, self._touched = self._touched, set()
         try:
             await self._publisher.refresh_topics(touched)
@@ -286,17 +293,17 @@ class Controller:
             self._touched |= touched
             raise
 
-    async def _look_at_deletions(self, term: Term) -> None:
+    async def _look_at_deletions(self, term: ControllerTerm) -> None:
         is_enabled = self._settings().deletes_topics
         await self.deletion.honour_requests(term, is_enabled=is_enabled)
         await self.deletion.finish(term)
 
-    async def _look_at_brokers(self, term: Term) -> None:
+    async def _look_at_brokers(self, term: ControllerTerm) -> None:
         """One came, went or was restarted: each partition may need another leader."""
         self._mark_topics(self._publisher.image.topics.keys())
         await self.deletion.finish(term)
 
-    async def _look_at_topics(self, term: Term) -> None:
+    async def _look_at_topics(self, term: ControllerTerm) -> None:
         names, self._topics = self._topics, set()
         try:
             await self._name_topics(term, names)
@@ -326,14 +333,14 @@ class Controller:
                 self._topic_watches.pop(name).cancel()
             elif name in topics and name not in self._topic_watches:
                 self._topic_watches[name] = self._coordination.watch_data(
-                    layout.topic_path(name), self._touching(name)
+                    znodes.topic_path(name), self._touching(name)
                 )
                 watched.append(name)
         return watched
 
     async def _look_for_touched(self, names: Sequence[str]) -> None:
         """What was written before the topic was watched: while there was no controller, perhaps."""
-        nodes = await self._coordination.get_many([layout.topic_path(name) for name in names])
+        nodes = await self._coordination.get_many([znodes.topic_path(name) for name in names])
         topics = self._publisher.image.topics
         for name, node in zip(names, nodes, strict=True):
             if node is not None and name in topics and node.version != topics[name].version:
@@ -351,13 +358,13 @@ class Controller:
 
         return touch
 
-    async def _name_topics(self, term: Term, names: Collection[str]) -> None:
+    async def _name_topics(self, term: ControllerTerm, names: Collection[str]) -> None:
         """Give an id to each topic that an old tool made without one."""
         topics = (self._publisher.image.topics.get(name) for name in sorted(names))
         for topic in topics:
             if topic is None or topic.topic_id != NO_TOPIC_ID:
                 continue
-            node = await self._coordination.get(layout.topic_path(topic.name))
+            node = await self._coordination.get(znodes.topic_path(topic.name))
             if node is None:
                 continue
             if node.version != topic.version:
@@ -374,13 +381,13 @@ class Controller:
                 present = self._publisher.image.topics.get(topic.name, topic)  # newer states
                 self._publisher.apply_topics((replace(named, partitions=present.partitions),))
 
-    async def _begin_recovery(self, term: Term) -> None:
+    async def _begin_recovery(self, term: ControllerTerm) -> None:
         """Not in turn with the other duties: a broker that does not answer must not hold them."""
         if self._recovering is None and self._to_recover:
             names, self._to_recover = self._to_recover, set()
             self._recovering = asyncio.create_task(self._recover(term, names))
 
-    async def _recover(self, term: Term, names: set[str]) -> None:
+    async def _recover(self, term: ControllerTerm, names: set[str]) -> None:
         is_done = False
         try:
             is_done = await self.recovery.recover(term, names)
@@ -403,11 +410,11 @@ class Controller:
             pause_seconds, lambda: self._mark(Duty.RECOVERY)
         )
 
-    async def _honour_reassignment(self, term: Term) -> None:
+    async def _honour_reassignment(self, term: ControllerTerm) -> None:
         self._has_reassignment = await self.reassignments.honour_request(term)
 
-    async def _honour_preferred_election(self, term: Term) -> None:
-        node = await self._coordination.get(layout.PREFERRED_ELECTION)
+    async def _honour_preferred_election(self, term: ControllerTerm) -> None:
+        node = await self._coordination.get(znodes.PREFERRED_ELECTION)
         if node is None:
             return
         try:
@@ -417,7 +424,7 @@ class Controller:
             wanted = []
         await self.elections.prefer(term, wanted)
         try:
-            deletion = Delete(path=layout.PREFERRED_ELECTION, version=node.version)
+            deletion = Delete(path=znodes.PREFERRED_ELECTION, version=node.version)
             await self._controllership.transact(term, (deletion,))
         except (BadVersionError, NoNodeError):
             self._mark(Duty.PREFERRED_LEADERS)  # a tool was faster
@@ -429,16 +436,16 @@ class Controller:
             self._settings().rebalance_interval_seconds, lambda: self._mark(Duty.BALANCE)
         )
 
-    async def _balance(self, term: Term) -> None:
+    async def _balance(self, term: ControllerTerm) -> None:
         self._arm_balance()
         settings = self._settings()
         if settings.rebalances:
             await self.elections.rebalance(term, settings.accepted_imbalance_percentage)
 
-    async def _forget_log_dir_events(self, term: Term) -> None:
+    async def _forget_log_dir_events(self, term: ControllerTerm) -> None:
         """The broker that lost a directory has handed its partitions over itself."""
-        for name in await self._coordination.children(layout.LOG_DIR_EVENTS):
+        for name in await self._coordination.children(znodes.LOG_DIR_EVENTS):
             try:
-                await self._coordination.delete(f"{layout.LOG_DIR_EVENTS}/{name}")
+                await self._coordination.delete(f"{znodes.LOG_DIR_EVENTS}/{name}")
             except NoNodeError:
                 continue

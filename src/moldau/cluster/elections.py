@@ -7,26 +7,31 @@ Used by the controller alone, under its term. Who leads is decided by `rules/lea
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple
 
-from moldau.cluster.controllership import Term
-from moldau.cluster.log_recovery import AskLogEnds, log_unclean_election, questions_of
+from moldau.cluster.controller_election import ControllerTerm as Term
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.eligible_leaders import MinInSync
-from moldau.cluster.rules.leader_election import PlannedState, plan_elections
-from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
-from moldau.cluster.rules.preferred_leaders import plan_rebalancing
-from moldau.cluster.rules.wanted_elections import (
-    Decide,
-    decide_preferred,
-    decide_unclean,
+from moldau.cluster.rules.leader_election import (
+    DecideElection,
+    LogEnd,
+    MinInSync,
+    PlannedState,
+    RecoveryStrategy,
+    decide_preferred_election,
+    decide_unclean_election,
+    find_recovery_candidates,
     find_without_leader,
-    is_unclean,
-    plan_wanted,
+    is_unclean_election,
+    plan_elections,
+    plan_rebalancing,
+    plan_requested_elections,
+    recover_leader,
 )
+from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.state_writer import StateWriter
 from moldau.errors import ElectionNotNeededError, KafkaError, RequestTimedOutError
-from moldau.model import TopicPartition
+from moldau.model import BrokerId, TopicPartition
 
 _log = logging.getLogger("moldau.cluster.controller")
 
@@ -84,7 +89,9 @@ class Elections:
         """Give leadership back to the preferred replicas of these partitions, or of all."""
 
         def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState:
-            return decide_preferred(state, self._publisher.image.brokers.keys(), term.epoch)
+            return decide_preferred_election(
+                state, self._publisher.image.brokers.keys(), term.epoch
+            )
 
         return await self._elect_each(term, wanted, decide)
 
@@ -101,7 +108,7 @@ class Elections:
 
         def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState:
             known = ends.get(TopicPartition(topic.name, number), {})
-            decided = decide_unclean(
+            decided = decide_unclean_election(
                 state,
                 self._publisher.image.brokers.keys(),
                 known,
@@ -109,20 +116,20 @@ class Elections:
                 controller_epoch=term.epoch,
             )
             planned = PlannedState(topic, number, state, decided)
-            if is_unclean(planned):
+            if is_unclean_election(planned):
                 log_unclean_election(planned, "that was asked for", known)
             return decided
 
         return await self._elect_each(term, wanted, decide)
 
     async def _elect_each(
-        self, term: Term, wanted: Collection[TopicPartition] | None, decide: Decide
+        self, term: Term, wanted: Collection[TopicPartition] | None, decide: DecideElection
     ) -> Outcomes:
         """Of all partitions (None) those are left out that need no election."""
         outcomes: Outcomes = {}
         pending = _all_of(self._publisher.image) if wanted is None else list(wanted)
         for _ in range(ATTEMPTS):
-            plan, refused = plan_wanted(self._publisher.image, pending, decide)
+            plan, refused = plan_requested_elections(self._publisher.image, pending, decide)
             outcomes.update(refused)
             overtaken = {
                 TopicPartition(planned.topic.name, planned.partition)
@@ -159,3 +166,129 @@ def _log_eligible(plan: Collection[PlannedState]) -> None:
                 leader,
                 list(planned.former.isr),
             )
+
+
+# Lets the best log lead where everybody that is known to have everything is lost. A shell.
+#
+# Used by the controller alone, under its term. Which replicas are asked and which one leads is
+# decided by `rules/unclean_recovery`; the replicas tell the ends of their logs themselves, since
+# the controller has not seen them. An answer stays true until the election is written: nobody
+# leads, so no log grows, and a replica that loses something says so in the partition's state before
+# it is seen again, and then the write loses the race.
+
+
+Questions = Mapping[BrokerId, Collection[TopicPartition]]
+Answers = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
+
+AskLogEnds = Callable[[Questions], Awaitable[Answers]]
+"""Asks each broker for the ends of its logs, with a bound on the time; who does not answer, or has
+no such log at hand, is left out."""
+
+StrategyOf = Callable[[TopicState], RecoveryStrategy]
+
+
+async def nobody_answers(questions: Questions) -> Answers:
+    """For a controller that has no way to its brokers."""
+    return {}
+
+
+class _Wanted(NamedTuple):
+    topic: TopicState
+    partition: int
+    state: PartitionState
+    strategy: RecoveryStrategy
+    candidates: tuple[BrokerId, ...]
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic.name, self.partition)
+
+
+class UncleanRecovery:
+    """The recoveries of one cluster."""
+
+    def __init__(
+        self,
+        publisher: MetadataPublisher,
+        states: StateWriter,
+        *,
+        strategy_of: StrategyOf,
+        ask: AskLogEnds,
+    ) -> None:
+        self._publisher = publisher
+        self._states = states
+        self._strategy_of = strategy_of
+        self._ask = ask
+
+    def is_needed(self, names: Collection[str]) -> bool:
+        return bool(self._find_wanted(names))
+
+    async def recover(self, term: Term, names: Collection[str]) -> bool:
+        """Ask the replicas of the partitions that wait for it, and let the best ones lead.
+
+        False when somebody has yet to answer.
+        """
+        asked = self._find_wanted(names)
+        if not asked:
+            return True
+        ends = await self._ask(questions_of({one.key: one.candidates for one in asked}))
+        plan = []
+        for one in self._find_wanted({one.topic.name for one in asked}):  # time has passed
+            known = ends.get(one.key, {})
+            alive = self._publisher.image.brokers.keys()
+            state = recover_leader(one.state, alive, one.strategy, known, term.epoch)
+            if state is not None:
+                plan.append(PlannedState(one.topic, one.partition, one.state, state))
+                log_unclean_election(plan[-1], f"by the {one.strategy.value} strategy", known)
+        overtaken = await self._states.find_overtaken(plan, term=term)
+        return not overtaken and not self.is_needed(names)
+
+    def _find_wanted(self, names: Collection[str]) -> list[_Wanted]:
+        image = self._publisher.image
+        topics = (image.topics[name] for name in sorted(names) if name in image.topics)
+        return [one for topic in topics for one in self._wanted_of(topic, image)]
+
+    def _wanted_of(self, topic: TopicState, image: MetadataImage) -> list[_Wanted]:
+        alive = image.brokers.keys()
+        waiting = [n for n, state in enumerate(topic.partitions) if state.leader not in alive]
+        strategy = self._strategy_of(topic) if waiting else RecoveryStrategy.NONE
+        wanted = []
+        for number in waiting:
+            state = topic.partitions[number]
+            candidates = find_recovery_candidates(state, alive, strategy)
+            if candidates:
+                wanted.append(_Wanted(topic, number, state, strategy, candidates))
+        return wanted
+
+
+def questions_of(candidates: Mapping[TopicPartition, Collection[BrokerId]]) -> Questions:
+    """The same by broker."""
+    questions: dict[BrokerId, list[TopicPartition]] = {}
+    for key, brokers in candidates.items():
+        for broker in brokers:
+            questions.setdefault(broker, []).append(key)
+    return questions
+
+
+def log_unclean_election(
+    planned: PlannedState, reason: str, ends: Mapping[BrokerId, LogEnd]
+) -> None:
+    """Say why data may be lost, who was chosen, and from whom."""
+    former, state = planned.former, planned.state
+    known = ", ".join(
+        f"{broker} (epoch {end.last_epoch}, end {end.end_offset})" for broker, end in ends.items()
+    )
+    _log.warning(
+        "%s-%d: unclean election %s: broker %d leads in epoch %d, out of %s; nobody alive was "
+        "known to have everything (in sync %s, eligible %s, last known %s, last leader %d)",
+        planned.topic.name,
+        planned.partition,
+        reason,
+        state.leader,
+        state.leader_epoch,
+        known or "those alive, none of which told its end",
+        list(former.isr),
+        list(former.elr),
+        list(former.last_known_elr),
+        former.last_known_leader,
+    )

@@ -1,7 +1,7 @@
 """Keeps the metadata image up with the store. A shell.
 
 Changes come on two ways. A change that this broker wrote itself is applied at once, by the code
-that wrote it (`current_image`). A change that somebody else wrote is heard of by one of five
+that wrote it (`CurrentImage`). A change that somebody else wrote is heard of by one of five
 watches, whatever the number of topics: the topics, the living brokers, the controller, and the two
 folders of notifications that say whose configs and which partitions changed; with an authorizer two
 more, that say which access control lists did. Only what changed is read again.
@@ -14,22 +14,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TypeVar
 
 from moldau.clock import Clock
-from moldau.cluster import acl_nodes, layout, quota_nodes
+from moldau.cluster import entity_znodes, znodes
 from moldau.cluster.change_notifications import ChangeNotifications, catch_up
-from moldau.cluster.current_image import CurrentImage
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import (
+    NO_DELETIONS,
+    NOTHING_DELETED,
     BrokerState,
+    DeletedTopic,
     MetadataImage,
     TopicState,
     find_missing_ids,
-    find_set_back,
+    find_regressed_epochs,
+    newest_states,
     split_changes,
 )
 from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
@@ -39,10 +42,121 @@ from moldau.coordination.port import (
     SessionExpiredError,
     Watch,
 )
-from moldau.errors import MoldauError
-from moldau.model import BrokerId, LeaderEpoch, ResourcePattern, TopicPartition
+from moldau.errors import InvariantViolation, MoldauError
+from moldau.model import AclEntry, BrokerId, LeaderEpoch, ResourcePattern, TopicId, TopicPartition
 from moldau.quotas import QuotaEntity
 from moldau.tasks import TaskSupervisor
+
+# The current metadata image, and whoever hears when it changes. A shell.
+#
+# A change that this broker wrote itself is applied at once, by the code that wrote it, in the step
+# in which the write returned: so images follow in the order of the writes. What others wrote is
+# read again by `metadata_publisher`. A reading may be overtaken by a change that is applied
+# meanwhile: each change notes its path, so that whoever reads there knows that the answer is old,
+# and an image never goes back.
+#
+# Everything runs on one loop.
+
+
+Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]
+"""Gets the old image, the new one, and the names of the topics made, changed or deleted."""
+
+
+class CurrentImage:
+    """Subscribers are called on the loop and must not raise."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self._image = MetadataImage(cluster_id=cluster_id)
+        self._subscribers: list[Subscriber] = []
+        self._overtaken: set[str] = set()  # paths that changed here since their reading began
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Hear of every image after the current one."""
+        self._subscribers.append(callback)
+
+    # Changes that this broker has written
+
+    def apply_topics(
+        self,
+        changed: Iterable[TopicState],
+        removed: Collection[str] = (),
+        deleted: Mapping[TopicId, DeletedTopic] = NO_DELETIONS,
+    ) -> None:
+        topics = tuple(changed)
+        names = (*(topic.name for topic in topics), *removed)
+        self._overtaken.update(map(znodes.topic_path, names))
+        self._publish_topics(topics, removed, deleted=deleted)
+
+    def apply_deletion(self, topic: TopicState) -> None:
+        """The topic is marked: it exists no more, but its name is not free yet."""
+        self._overtaken.add(znodes.topic_path(topic.name))
+        self._publish_topics((), (), {topic.name: topic.topic_id})
+
+    def apply_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        topic = self._image.topics.get(name)
+        if topic is not None:
+            self.apply_topics((replace(topic, configs=dict(configs)),))
+
+    def apply_broker_configs(self, broker_id: BrokerId | None, configs: Mapping[str, str]) -> None:
+        self._overtaken.add(znodes.broker_config_path(broker_id))
+        self._publish(self._image.with_broker_config(broker_id, configs))
+
+    def apply_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        self._overtaken.add(znodes.group_config_path(group_id))
+        self._publish(self._image.with_group_configs({group_id: configs}))
+
+    def apply_acls(self, changed: Mapping[ResourcePattern, frozenset[AclEntry]]) -> None:
+        self._overtaken.update(map(entity_znodes.acl_path, changed))
+        self._publish(self._image.with_acls(changed))
+
+    def apply_quotas(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
+        self._overtaken.add(entity_znodes.quota_path(entity))
+        self._publish(self._image.with_quotas({entity: limits}))
+
+    def apply_broker(self, broker: BrokerState) -> None:
+        self._overtaken.add(znodes.BROKER_IDS)
+        alive = {**self._image.brokers, broker.id: broker}
+        self._publish(self._image.with_brokers(alive.values()))
+
+    def apply_controller(self, controller_id: BrokerId) -> None:
+        self._overtaken.add(znodes.CONTROLLER)
+        self._publish(self._image.with_controller(controller_id))
+
+    def _publish_topics(
+        self,
+        topics: Iterable[TopicState],
+        removed: Collection[str],
+        deleting: Mapping[str, TopicId] = NOTHING_DELETED,
+        deleted: Mapping[TopicId, DeletedTopic] = NO_DELETIONS,
+        *,
+        may_go_back: bool = False,
+    ) -> None:
+        present = self._image.topics
+        newest = [
+            topic if may_go_back else newest_states(present.get(topic.name), topic)
+            for topic in topics
+        ]
+        changed = [topic for topic in newest if present.get(topic.name) != topic]
+        absent = self._image.deleting.keys() | self._image.unreadable
+        gone = [n for n in removed if n in present or n in absent]
+        going = {n: i for n, i in deleting.items() if self._image.deleting.get(n) != i}
+        if changed or gone or going:
+            names = frozenset((*(topic.name for topic in changed), *gone, *going))
+            self._publish(self._image.with_topics(changed, gone, going, deleted), names)
+
+    def _publish(self, image: MetadataImage, changed_topics: frozenset[str] = frozenset()) -> None:
+        if image is self._image:  # nothing has changed by it
+            return
+        if image.version <= self._image.version:
+            raise InvariantViolation(f"META-1: image {image.version} after {self._image.version}")
+        former, self._image = self._image, image
+        for subscriber in tuple(self._subscribers):
+            subscriber(former, image, changed_topics)
+
 
 _log = logging.getLogger("moldau.cluster")
 
@@ -86,21 +200,24 @@ class MetadataPublisher(CurrentImage):
         self.store_ahead_ms = 0  # of this broker's clock, when the broker was registered
         self._reader = MetadataReader(coordination)
         self._config_changes = ChangeNotifications(
-            coordination, clock, layout.CONFIG_CHANGES, layout.decode_config_change
+            coordination, clock, znodes.CONFIG_CHANGES, znodes.decode_config_change
         )
         self._partition_changes = ChangeNotifications(
-            coordination, clock, layout.ISR_CHANGES, layout.decode_isr_change
+            coordination, clock, znodes.ISR_CHANGES, znodes.decode_isr_change
         )
         self._acl_changes = (
             (
                 ChangeNotifications(
-                    coordination, clock, acl_nodes.LITERAL_CHANGES, acl_nodes.decode_literal_change
+                    coordination,
+                    clock,
+                    entity_znodes.LITERAL_CHANGES,
+                    entity_znodes.decode_literal_change,
                 ),
                 ChangeNotifications(
                     coordination,
                     clock,
-                    acl_nodes.EXTENDED_CHANGES,
-                    acl_nodes.decode_extended_change,
+                    entity_znodes.EXTENDED_CHANGES,
+                    entity_znodes.decode_extended_change,
                 ),
             )
             if follows_acls
@@ -110,7 +227,7 @@ class MetadataPublisher(CurrentImage):
         self._dirty: set[_Source] = set()
         self._refreshing = False
         self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
-        self._untold_configs: dict[layout.ConfigEntity, None] = {}  # likewise
+        self._untold_configs: dict[znodes.ConfigEntity, None] = {}  # likewise
         self._untold_acls: set[ResourcePattern] = set()  # likewise
         self._has_missed_acls = False
         self._has_missed = False  # notifications, and has not read everything since
@@ -174,10 +291,10 @@ class MetadataPublisher(CurrentImage):
 
     async def read_again(self, *, is_new_session: bool = False) -> None:
         """Read everything again."""
-        names = await self._coordination.children(layout.TOPICS)
+        names = await self._coordination.children(znodes.TOPICS)
         for source in (_Source.BROKERS, _Source.CONTROLLER):
             await self._refresh_source(source)
-        configured = await self._coordination.children(layout.BROKER_CONFIGS)
+        configured = await self._coordination.children(znodes.BROKER_CONFIGS)
         ids = {BrokerId(int(name)) for name in configured if name.isdecimal()}
         for broker_id in (None, *sorted(ids | self._image.broker_configs.keys())):
             await self._refresh_broker_config(broker_id)
@@ -205,19 +322,19 @@ class MetadataPublisher(CurrentImage):
     def _watch(self) -> None:
         watch_children = self._coordination.watch_children
         self._watches += [
-            watch_children(layout.TOPICS, lambda: self._mark(_Source.TOPICS)),
-            watch_children(layout.BROKER_IDS, lambda: self._mark(_Source.BROKERS)),
-            watch_children(layout.CONFIG_CHANGES, lambda: self._mark(_Source.CONFIGS)),
-            watch_children(layout.ISR_CHANGES, lambda: self._mark(_Source.PARTITIONS)),
+            watch_children(znodes.TOPICS, lambda: self._mark(_Source.TOPICS)),
+            watch_children(znodes.BROKER_IDS, lambda: self._mark(_Source.BROKERS)),
+            watch_children(znodes.CONFIG_CHANGES, lambda: self._mark(_Source.CONFIGS)),
+            watch_children(znodes.ISR_CHANGES, lambda: self._mark(_Source.PARTITIONS)),
             self._coordination.watch_data(
-                layout.CONTROLLER, lambda: self._mark(_Source.CONTROLLER)
+                znodes.CONTROLLER, lambda: self._mark(_Source.CONTROLLER)
             ),
         ]
 
         if self._acl_changes:
             self._watches += [
                 watch_children(folder, lambda: self._mark(_Source.ACLS))
-                for folder in (acl_nodes.LITERAL_CHANGES, acl_nodes.EXTENDED_CHANGES)
+                for folder in (entity_znodes.LITERAL_CHANGES, entity_znodes.EXTENDED_CHANGES)
             ]
 
     def _mark(self, source: _Source) -> None:
@@ -252,11 +369,11 @@ class MetadataPublisher(CurrentImage):
             case _Source.TOPICS:
                 await self._refresh_topic_list()
             case _Source.BROKERS:
-                brokers = await self._read_current(layout.BROKER_IDS, self._reader.read_brokers)
+                brokers = await self._read_current(znodes.BROKER_IDS, self._reader.read_brokers)
                 self._publish(self._image.with_brokers(brokers))
             case _Source.CONTROLLER:
                 controller = await self._read_current(
-                    layout.CONTROLLER, self._reader.read_controller
+                    znodes.CONTROLLER, self._reader.read_controller
                 )
                 self._publish(self._image.with_controller(controller))
             case _Source.CONFIGS:
@@ -267,7 +384,7 @@ class MetadataPublisher(CurrentImage):
                 await self._refresh_acls()
 
     async def _refresh_topic_list(self) -> None:
-        names = frozenset(await self._coordination.children(layout.TOPICS))
+        names = frozenset(await self._coordination.children(znodes.TOPICS))
         known = self._image.topics.keys() | self._image.deleting.keys()
         await self.refresh_topics(names ^ known)
 
@@ -321,13 +438,13 @@ class MetadataPublisher(CurrentImage):
         for kind, name in changes:
             if kind == "topics":
                 topics.add(name)
-            elif kind == "brokers" and name == layout.DEFAULT_BROKER:
+            elif kind == "brokers" and name == znodes.DEFAULT_BROKER:
                 brokers[None] = None
             elif kind == "brokers" and name.isdecimal():
                 brokers[BrokerId(int(name))] = None
             elif kind == "groups":
-                groups.add(layout.decode_group_name(name))
-            elif entity := quota_nodes.find_entity(f"{kind}/{name}"):
+                groups.add(znodes.decode_group_name(name))
+            elif entity := entity_znodes.find_quota_entity(f"{kind}/{name}"):
                 entities.add(entity)
         await self.refresh_topics(topics)
         for broker_id in brokers:
@@ -356,7 +473,7 @@ class MetadataPublisher(CurrentImage):
 
     async def _read_acls(self, patterns: Collection[ResourcePattern]) -> None:
         await self._read_rows(
-            {acl_nodes.acl_path(pattern): pattern for pattern in sorted(patterns)},
+            {entity_znodes.acl_path(pattern): pattern for pattern in sorted(patterns)},
             self._reader.read_acls,
             lambda rows: self._image.with_acls(rows),
         )
@@ -380,7 +497,7 @@ class MetadataPublisher(CurrentImage):
     async def read_away_brokers(self) -> list[BrokerState]:
         """Those that are registered and not alive, read now: they are expected back."""
         await self.refresh_brokers()
-        registered = await self._reader.read_brokers(layout.REGISTERED_BROKERS)
+        registered = await self._reader.read_brokers(znodes.REGISTERED_BROKERS)
         return [broker for broker in registered if broker.id not in self._image.brokers]
 
     async def refresh_topics(self, names: Collection[str]) -> None:
@@ -394,16 +511,18 @@ class MetadataPublisher(CurrentImage):
 
     async def _read_topics(self, names: set[str], *, is_new_session: bool) -> set[str]:
         """Returns the topics whose reading was overtaken."""
-        self._overtaken.difference_update(map(layout.topic_path, names))
+        self._overtaken.difference_update(map(znodes.topic_path, names))
         read = await self._reader.read_topics(sorted(names))
         asked = {*(topic.name for topic in read.topics), *read.missing, *read.deleting}
         gone = find_missing_ids(self._image, asked & names, read.topics)
         deleted = await self._reader.read_deleted(gone)
-        current = {name for name in names if layout.topic_path(name) not in self._overtaken}
+        current = {name for name in names if znodes.topic_path(name) not in self._overtaken}
         topics = [self._with_known_configs(t) for t in read.topics if t.name in current]
         if is_new_session:
             for topic in topics:
-                self.set_back.update(find_set_back(self._image.topics.get(topic.name), topic))
+                self.set_back.update(
+                    find_regressed_epochs(self._image.topics.get(topic.name), topic)
+                )
         self._publish_topics(
             topics,
             removed=[name for name in read.missing if name in current],
@@ -423,14 +542,14 @@ class MetadataPublisher(CurrentImage):
 
     async def _refresh_broker_config(self, broker_id: BrokerId | None) -> None:
         config = await self._read_current(
-            layout.broker_config_path(broker_id),
+            znodes.broker_config_path(broker_id),
             lambda: self._reader.read_broker_config(broker_id),
         )
         if config is not UNKNOWN_BROKER_SETTINGS:  # else those that are known stay in force
             self._publish(self._image.with_broker_config(broker_id, config))
 
     async def _refresh_group_configs(self, group_ids: Collection[str]) -> None:
-        paths = {layout.group_config_path(group_id): group_id for group_id in sorted(group_ids)}
+        paths = {znodes.group_config_path(group_id): group_id for group_id in sorted(group_ids)}
         async with self._reading_groups:
             await self._read_rows(
                 paths,
@@ -439,7 +558,7 @@ class MetadataPublisher(CurrentImage):
             )
 
     async def _refresh_quotas(self, entities: Collection[QuotaEntity]) -> None:
-        paths = {quota_nodes.quota_path(entity): entity for entity in entities}
+        paths = {entity_znodes.quota_path(entity): entity for entity in entities}
         await self._read_rows(
             dict(sorted(paths.items())),
             self._reader.read_quotas,

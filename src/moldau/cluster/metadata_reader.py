@@ -16,8 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from moldau.cluster import acl_nodes, layout, quota_nodes
-from moldau.cluster.admin_nodes import find_topic_to_delete
+from moldau.cluster import entity_znodes, znodes
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     DeletedTopic,
@@ -26,6 +25,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.topic_operations import assignment_of
+from moldau.cluster.znodes import find_topic_to_delete
 from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
@@ -56,7 +56,7 @@ class _Assigned(NamedTuple):
     """A topic's node, and what it says."""
 
     node: Node
-    assignment: layout.TopicAssignment
+    assignment: znodes.TopicAssignment
 
 
 class MetadataReader:
@@ -67,7 +67,7 @@ class MetadataReader:
 
     async def read_image(self, cluster_id: str) -> MetadataImage:
         deleted = await self.read_all_deleted()
-        names = await self._coordination.children(layout.TOPICS)
+        names = await self._coordination.children(znodes.TOPICS)
         read = await self.read_topics(names)
         image = MetadataImage(
             cluster_id=cluster_id,
@@ -86,14 +86,14 @@ class MetadataReader:
 
     async def read_all_deleted(self) -> dict[TopicId, DeletedTopic]:
         """All topics that are known to have been deleted."""
-        names = await self._coordination.children(layout.DELETED_TOPICS)
-        found = map(layout.find_deleted_topic, names)
+        names = await self._coordination.children(znodes.DELETED_TOPICS)
+        found = map(znodes.find_deleted_topic, names)
         return await self.read_deleted([topic_id for topic_id in found if topic_id is not None])
 
     async def read_deleted(self, topic_ids: Collection[TopicId]) -> dict[TopicId, DeletedTopic]:
         """Those of these topics that were deleted, and did not merely vanish (DEL-1), in the order
         of their deletions."""
-        paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
+        paths = [znodes.deleted_topic_path(topic_id) for topic_id in topic_ids]
         nodes = await self._coordination.get_many(paths)
         pairs = zip(topic_ids, nodes, strict=True)
         found = [(topic_id, node) for topic_id, node in pairs if node is not None]
@@ -131,10 +131,10 @@ class MetadataReader:
         ]
         nodes = await self._coordination.get_many(
             [
-                *(layout.partition_state_path(*place) for place in places),
-                *map(layout.topic_path, assignments),
-                *map(layout.topic_config_path, assignments),
-                *map(layout.partitions_path, assignments),
+                *(znodes.partition_state_path(*place) for place in places),
+                *map(znodes.topic_path, assignments),
+                *map(znodes.topic_config_path, assignments),
+                *map(znodes.partitions_path, assignments),
             ]
         )
         states: dict[str, list[Node | None]] = {name: [] for name in assignments}
@@ -164,11 +164,11 @@ class MetadataReader:
         nodes = await self._coordination.get_many(
             [
                 *(
-                    layout.partition_state_path(topic.name, number)
+                    znodes.partition_state_path(topic.name, number)
                     for topic, numbers in wanted
                     for number in numbers
                 ),
-                *(layout.topic_path(topic.name) for topic, _ in wanted),
+                *(znodes.topic_path(topic.name) for topic, _ in wanted),
             ]
         )
         states = iter(nodes)
@@ -180,9 +180,9 @@ class MetadataReader:
 
     async def _read_deletions(self, assignments: Mapping[str, _Assigned]) -> dict[str, TopicId]:
         """The topics whose deletion the controller has begun. A mere request is left to it."""
-        marked = await self._coordination.children(layout.DELETE_TOPICS)
+        marked = await self._coordination.children(znodes.DELETE_TOPICS)
         names = [name for name in marked if name in assignments]
-        nodes = await self._coordination.get_many([layout.delete_topic_path(n) for n in names])
+        nodes = await self._coordination.get_many([znodes.delete_topic_path(n) for n in names])
         deleting = {}
         for name, node in zip(names, nodes, strict=True):
             if node is not None:
@@ -194,7 +194,7 @@ class MetadataReader:
     async def _read_assignments(
         self, names: Sequence[str]
     ) -> tuple[dict[str, _Assigned], list[str]]:
-        nodes = await self._coordination.get_many([layout.topic_path(name) for name in names])
+        nodes = await self._coordination.get_many([znodes.topic_path(name) for name in names])
         assignments: dict[str, _Assigned] = {}
         missing: list[str] = []
         for name, node in zip(names, nodes, strict=True):
@@ -202,12 +202,12 @@ class MetadataReader:
                 missing.append(name)
                 continue
             try:
-                assignments[name] = _Assigned(node, layout.decode_topic(name, node.data))
+                assignments[name] = _Assigned(node, znodes.decode_topic(name, node.data))
             except MalformedNodeError as error:
                 _log.error("topic %s is left out: %s", name, error)
         return assignments, missing
 
-    async def read_brokers(self, folder: str = layout.BROKER_IDS) -> list[BrokerState]:
+    async def read_brokers(self, folder: str = znodes.BROKER_IDS) -> list[BrokerState]:
         """The living brokers; or those of `REGISTERED_BROKERS`, alive or not."""
         names = await self._coordination.children(folder)
         ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
@@ -217,43 +217,43 @@ class MetadataReader:
             try:
                 if node is not None:
                     brokers.append(
-                        layout.decode_broker(broker_id, node.data, epoch=node.created_id)
+                        znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
                     )
             except MalformedNodeError as error:
                 _log.error("broker %d is left out: %s", broker_id, error)
         return brokers
 
     async def read_controller(self) -> BrokerId:
-        node = await self._coordination.get(layout.CONTROLLER)
+        node = await self._coordination.get(znodes.CONTROLLER)
         try:
-            return NO_BROKER if node is None else layout.decode_controller(node.data)
+            return NO_BROKER if node is None else znodes.decode_controller(node.data)
         except MalformedNodeError as error:
             _log.error("the controller is not known: %s", error)
             return NO_BROKER
 
     async def read_broker_config(self, broker_id: BrokerId | None) -> Mapping[str, str]:
         """`UNKNOWN_BROKER_SETTINGS` where the node is damaged."""
-        path = layout.broker_config_path(broker_id)
+        path = znodes.broker_config_path(broker_id)
         return _config(path, await self._coordination.get(path), UNKNOWN_BROKER_SETTINGS)
 
     async def _read_broker_configs(self) -> dict[BrokerId, Mapping[str, str]]:
-        names = await self._coordination.children(layout.BROKER_CONFIGS)
+        names = await self._coordination.children(znodes.BROKER_CONFIGS)
         ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
         configs = {broker_id: await self.read_broker_config(broker_id) for broker_id in ids}
         return {broker_id: config for broker_id, config in configs.items() if config}
 
     async def read_configured_groups(self) -> list[str]:
-        names = await self._coordination.children(layout.GROUP_CONFIGS)
-        return [layout.decode_group_name(name) for name in names]
+        names = await self._coordination.children(znodes.GROUP_CONFIGS)
+        return [znodes.decode_group_name(name) for name in names]
 
     async def read_group_configs(self, group_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """In one round; groups whose nodes are damaged are left out."""
-        paths = [layout.group_config_path(group_id) for group_id in group_ids]
+        paths = [znodes.group_config_path(group_id) for group_id in group_ids]
         nodes = await self._coordination.get_many(paths)
         configs: dict[str, Mapping[str, str]] = {}
         for group_id, path, node in zip(group_ids, paths, nodes, strict=True):
             try:
-                configs[group_id] = {} if node is None else layout.decode_config(path, node.data)
+                configs[group_id] = {} if node is None else znodes.decode_config(path, node.data)
             except MalformedNodeError as error:
                 _log.error(
                     "settings of group %s cannot be read, those known before stay in force. Mend "
@@ -266,51 +266,51 @@ class MetadataReader:
     async def list_acl_patterns(self) -> list[ResourcePattern]:
         """The patterns that access control lists are kept for."""
         found = []
-        for pattern_type, root in acl_nodes.STORES.items():
+        for pattern_type, root in entity_znodes.STORES.items():
             for label in await self._coordination.children(root):
-                kind = acl_nodes.find_acl_type(label)
+                kind = entity_znodes.find_acl_type(label)
                 if kind is not None:
                     names = await self._coordination.children(f"{root}/{label}")
-                    found += [acl_nodes.read_pattern(kind, one, pattern_type) for one in names]
+                    found += [entity_znodes.read_pattern(kind, one, pattern_type) for one in names]
         return found
 
     async def read_acls(
         self, patterns: Sequence[ResourcePattern]
     ) -> dict[ResourcePattern, frozenset[AclEntry]]:
         """In one round; no entries where there is no node."""
-        paths = [acl_nodes.acl_path(pattern) for pattern in patterns]
+        paths = [entity_znodes.acl_path(pattern) for pattern in patterns]
         nodes = await self._coordination.get_many(paths)
         return {
-            pattern: frozenset() if node is None else acl_nodes.decode_acls(path, node.data)
+            pattern: frozenset() if node is None else entity_znodes.decode_acls(path, node.data)
             for pattern, path, node in zip(patterns, paths, nodes, strict=True)
         }
 
     async def read_quota_entities(self) -> list[QuotaEntity]:
         """All that have a node, with quotas or without."""
         children = self._coordination.children
-        users = await children(layout.USER_CONFIGS)
+        users = await children(znodes.USER_CONFIGS)
         paths = [f"users/{user}" for user in users]
-        paths += [f"clients/{client}" for client in await children(layout.CLIENT_CONFIGS)]
-        paths += [f"ips/{ip}" for ip in await children(layout.IP_CONFIGS)]
+        paths += [f"clients/{client}" for client in await children(znodes.CLIENT_CONFIGS)]
+        paths += [f"ips/{ip}" for ip in await children(znodes.IP_CONFIGS)]
         of_users = await asyncio.gather(
-            *(children(f"{layout.USER_CONFIGS}/{user}/clients") for user in users)
+            *(children(f"{znodes.USER_CONFIGS}/{user}/clients") for user in users)
         )
         for user, clients in zip(users, of_users, strict=True):
             paths += [f"users/{user}/clients/{client}" for client in clients]
-        found = map(quota_nodes.find_entity, paths)
+        found = map(entity_znodes.find_quota_entity, paths)
         return [entity for entity in found if entity is not None]
 
     async def read_quotas(
         self, entities: Sequence[QuotaEntity]
     ) -> dict[QuotaEntity, dict[str, float]]:
         """In one round; those whose nodes are damaged are left out."""
-        paths = [quota_nodes.quota_path(entity) for entity in entities]
+        paths = [entity_znodes.quota_path(entity) for entity in entities]
         nodes = await self._coordination.get_many(paths)
         quotas: dict[QuotaEntity, dict[str, float]] = {}
         for entity, node in zip(entities, nodes, strict=True):
             try:
                 quotas[entity] = (
-                    {} if node is None else quota_nodes.decode_quotas(entity, node.data)
+                    {} if node is None else entity_znodes.decode_quotas(entity, node.data)
                 )
             except MalformedNodeError as error:
                 _log.error(
@@ -348,7 +348,7 @@ def _find_topic(
         name=name,
         topic_id=assignment.topic_id,
         partitions=partitions,
-        configs=_config(layout.topic_config_path(name), config, UNKNOWN_TOPIC_SETTINGS),
+        configs=_config(znodes.topic_config_path(name), config, UNKNOWN_TOPIC_SETTINGS),
         version=node.version,
         origin=assignment.origin,
         created_ms=NO_TIMESTAMP if folder is None else folder.modified_ms,
@@ -362,7 +362,7 @@ def _find_states(
     try:
         if own is None or own.version != topic.version:
             return None
-        assignment = layout.decode_topic(topic.name, own.data)
+        assignment = znodes.decode_topic(topic.name, own.data)
         if assignment != assignment_of(topic):
             return None  # another topic of the same name
         for number, node in nodes.items():
@@ -375,10 +375,10 @@ def _find_states(
 
 
 def _partition(
-    topic: str, number: int, node: Node | None, assignment: layout.TopicAssignment
+    topic: str, number: int, node: Node | None, assignment: znodes.TopicAssignment
 ) -> PartitionState:
     if node is not None:
-        return layout.decode_partition_state(topic, number, node.data, node.version, assignment)
+        return znodes.decode_partition_state(topic, number, node.data, node.version, assignment)
     return PartitionState(
         leader=NO_BROKER,
         leader_epoch=LeaderEpoch(0),
@@ -390,7 +390,7 @@ def _partition(
 def _config(path: str, node: Node | None, unknown: Mapping[str, str]) -> Mapping[str, str]:
     """`unknown`, this very object, where the node is damaged: no settings would be a guess."""
     try:
-        return {} if node is None else layout.decode_config(path, node.data)
+        return {} if node is None else znodes.decode_config(path, node.data)
     except MalformedNodeError as error:
         _log.error(
             "settings cannot be read: those known before stay in force, and where none are known "

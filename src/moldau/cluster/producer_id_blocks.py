@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from moldau.cluster import layout
-from moldau.cluster.layout import ProducerIdBlock
+from moldau.cluster import znodes
+from moldau.cluster.znodes import ProducerIdBlock
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,
@@ -71,27 +71,27 @@ class ProducerIdBlocks:
 
     async def _try_block(self) -> ProducerIdBlock | None:
         """None when another broker claimed one at the same time: no id is given twice (META-3)."""
-        node = await self._coordination.get(layout.PRODUCER_ID_BLOCK)
+        node = await self._coordination.get(znodes.PRODUCER_ID_BLOCK)
         first = 0 if node is None or not node.data else _end_of_block(node.data)
         first = max(
             first, 1 + max((i for i in self._known_ids() if i < _MOST_LIKELY_ID), default=-1)
         )
         block = ProducerIdBlock(broker_id=self._broker_id, first=first, last=first + BLOCK_SIZE - 1)
-        data = layout.encode_producer_id_block(block)
+        data = znodes.encode_producer_id_block(block)
         try:
             if node is None:
-                await self._coordination.create(layout.PRODUCER_ID_BLOCK, data)
+                await self._coordination.create(znodes.PRODUCER_ID_BLOCK, data)
             else:
-                await self._coordination.set(layout.PRODUCER_ID_BLOCK, data, node.version)
+                await self._coordination.set(znodes.PRODUCER_ID_BLOCK, data, node.version)
         except (BadVersionError, NodeExistsError, NoNodeError):
             return None
         return block
 
 
 def _end_of_block(data: bytes) -> int:
-    last = layout.decode_producer_id_block(data).last
+    last = znodes.decode_producer_id_block(data).last
     if not 0 <= last <= MAX_PRODUCER_ID - BLOCK_SIZE:
         raise MalformedNodeError(
-            f"{layout.PRODUCER_ID_BLOCK}: no producer ids are left after {last}"
+            f"{znodes.PRODUCER_ID_BLOCK}: no producer ids are left after {last}"
         )
     return last + 1

@@ -11,13 +11,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from moldau.cluster import layout
-from moldau.cluster.admin_nodes import (
-    WantedReplicas,
-    decode_reassignment,
-    encode_reassignment,
-)
-from moldau.cluster.controllership import Term, transact_in_term
+from moldau.cluster import znodes
+from moldau.cluster.controller_election import ControllerTerm, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
@@ -30,6 +25,11 @@ from moldau.cluster.rules.reassignment import (
     target_replicas,
 )
 from moldau.cluster.state_writer import StateWriter, parts_of
+from moldau.cluster.znodes import (
+    WantedReplicas,
+    decode_reassignment,
+    encode_reassignment,
+)
 from moldau.coordination.port import BadVersionError, Coordination, Delete, NoNodeError, SetData
 from moldau.errors import (
     KafkaError,
@@ -62,7 +62,7 @@ class Reassignments:
         self._states = states
 
     async def alter(
-        self, term: Term, targets: Targets, *, may_change_factor: bool = True
+        self, term: ControllerTerm, targets: Targets, *, may_change_factor: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
         """Begin, redirect or cancel; the answer tells what became of each."""
         outcomes: dict[TopicPartition, KafkaError | None] = {}
@@ -81,7 +81,7 @@ class Reassignments:
             outcomes.update({TopicPartition(name, number): e for number, e in found.items()})
         return outcomes
 
-    async def advance(self, term: Term, names: Collection[str]) -> None:
+    async def advance(self, term: ControllerTerm, names: Collection[str]) -> None:
         """Finish what has arrived, of the partitions of these topics."""
         for name in sorted(names):
             topic = self._publisher.image.topics.get(name)
@@ -96,12 +96,12 @@ class Reassignments:
                     lambda _, state, alive: plan_reassignment_step(state, alive, term.epoch),
                 )
 
-    async def honour_request(self, term: Term) -> bool:
+    async def honour_request(self, term: ControllerTerm) -> bool:
         """Do what `/admin/reassign_partitions` asks for, and delete it when all is done.
 
         Returns whether something is left to be done.
         """
-        node = await self._coordination.get(layout.REASSIGN_PARTITIONS)
+        node = await self._coordination.get(znodes.REASSIGN_PARTITIONS)
         if node is None:
             return False
         try:
@@ -114,7 +114,7 @@ class Reassignments:
             if refusal is not None:
                 _log.error("%s is not reassigned: %s", key, refusal)
         left = [each for each in wanted if self._is_on_its_way(each)]
-        path = layout.REASSIGN_PARTITIONS
+        path = znodes.REASSIGN_PARTITIONS
         with suppress(BadVersionError, NoNodeError):  # changed by a tool: then it is read again
             if not left:
                 deletion = Delete(path=path, version=node.version)
@@ -135,7 +135,7 @@ class Reassignments:
         return state is not None and is_moving(state) and self._is_under_way(wanted)
 
     async def _change_topic(
-        self, term: Term, name: str, numbers: Sequence[int], decide: Decide
+        self, term: ControllerTerm, name: str, numbers: Sequence[int], decide: Decide
     ) -> dict[int, KafkaError | None]:
         outcomes: dict[int, KafkaError | None] = {}
         pending = list(numbers)

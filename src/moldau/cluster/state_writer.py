@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from moldau.cluster import layout, topic_operations
-from moldau.cluster.controllership import Term, transact_in_term
+from moldau.cluster import topic_operations, znodes
+from moldau.cluster.controller_election import ControllerTerm, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
@@ -52,7 +52,9 @@ class StateWriter:
         self._coordination = coordination
         self._publisher = publisher
 
-    async def write(self, plan: Sequence[PlannedState], *, term: Term | None = None) -> bool:
+    async def write(
+        self, plan: Sequence[PlannedState], *, term: ControllerTerm | None = None
+    ) -> bool:
         """Write all of it; the published image shows it when this returns True.
 
         False when somebody else was faster with at least one of the partitions: their topics have
@@ -63,7 +65,7 @@ class StateWriter:
         return not await self.find_overtaken(plan, term=term)
 
     async def find_overtaken(
-        self, plan: Sequence[PlannedState], *, term: Term | None = None
+        self, plan: Sequence[PlannedState], *, term: ControllerTerm | None = None
     ) -> list[PlannedState]:
         """As `write`; returns those that are not written, whose topics have been read again."""
         overtaken: list[PlannedState] = []
@@ -75,7 +77,7 @@ class StateWriter:
             await self._read_again({planned.topic.name for planned in overtaken})
         return overtaken
 
-    async def move(self, plan: Sequence[PlannedState], *, term: Term) -> bool:
+    async def move(self, plan: Sequence[PlannedState], *, term: ControllerTerm) -> bool:
         """Write states of one topic together with the replicas that they name.
 
         In one transaction: `parts_of` gives parts that fit into one. False as in `write`.
@@ -98,17 +100,17 @@ class StateWriter:
             if self._coordination.session_id != session_id:
                 raise SessionExpiredError("partition states were planned in a session that is over")
 
-    async def _try(self, part: Sequence[PlannedState], term: Term | None) -> bool:
+    async def _try(self, part: Sequence[PlannedState], term: ControllerTerm | None) -> bool:
         folders = topic_operations.folders_of_states(part)
         nodes = await self._coordination.get_many(folders)
         missing = [p for p, node in zip(folders, nodes, strict=True) if node is None]
         operations = [Create(path=path) for path in missing]
         return await self._transact(operations, part, term)
 
-    async def _try_move(self, plan: Sequence[PlannedState], term: Term) -> bool:
+    async def _try_move(self, plan: Sequence[PlannedState], term: ControllerTerm) -> bool:
         name = plan[0].topic.name
         topic = self._publisher.image.topics.get(name)
-        node = await self._coordination.get(layout.topic_path(name))
+        node = await self._coordination.get(znodes.topic_path(name))
         if topic is None or node is None or topic.topic_id != plan[0].topic.topic_id:
             return False
         if node.version != topic.version:  # the replicas of other partitions may be older than it
@@ -141,7 +143,7 @@ class StateWriter:
         self,
         operations: Sequence[Operation],
         part: Sequence[PlannedState],
-        term: Term | None,
+        term: ControllerTerm | None,
         *,
         moved_version: int | None = None,
     ) -> bool:
@@ -172,12 +174,12 @@ class StateWriter:
         return await self._came_through(part, is_move=moved_version is not None)
 
     async def _is_written(self, part: Sequence[PlannedState]) -> bool:
-        paths = [layout.partition_state_path(p.topic.name, p.partition) for p in part]
+        paths = [znodes.partition_state_path(p.topic.name, p.partition) for p in part]
         nodes = await self._coordination.get_many(paths)
         return all(
             node is not None
             and node.version == _next_version(planned)
-            and node.data == layout.encode_partition_state(planned.state)
+            and node.data == znodes.encode_partition_state(planned.state)
             for planned, node in zip(part, nodes, strict=True)
         )
 

@@ -21,11 +21,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from moldau.cluster import layout, topic_operations
-from moldau.cluster.admin_nodes import encode_deletion, find_topic_to_delete
-from moldau.cluster.controllership import Term, transact_in_term
+from moldau.cluster import topic_operations, znodes
+from moldau.cluster.controller_election import ControllerTerm, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, DeletedTopic, TopicState
+from moldau.cluster.znodes import encode_deletion, find_topic_to_delete
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,
@@ -64,7 +64,7 @@ class TopicDeletion:
         self._finishing = asyncio.Lock()  # a client's request and the controller's queue meet here
         self._until_pruning = 1  # deletions until superfluous records are looked for
 
-    async def delete(self, term: Term, topic: TopicState) -> None:
+    async def delete(self, term: ControllerTerm, topic: TopicState) -> None:
         """In one transaction, if it can be done now; else mark it, and do what can be done.
 
         The rest is left to the controller's queue, which goes on with what is marked.
@@ -76,10 +76,10 @@ class TopicDeletion:
         with suppress(NoNodeError, NotEmptyError, StoreLostError):
             await self._maybe_finish(term, topic.name)
 
-    async def honour_requests(self, term: Term, *, is_enabled: bool) -> None:
+    async def honour_requests(self, term: ControllerTerm, *, is_enabled: bool) -> None:
         """Do what tools ask for."""
-        for name in await self._coordination.children(layout.DELETE_TOPICS):
-            path = layout.delete_topic_path(name)
+        for name in await self._coordination.children(znodes.DELETE_TOPICS):
+            path = znodes.delete_topic_path(name)
             node = await self._coordination.get(path)
             topic = self._publisher.image.topics.get(name)
             if node is None or name in self._publisher.image.deleting:
@@ -94,33 +94,33 @@ class TopicDeletion:
             else:
                 await self._publisher.refresh_topics((name,))
 
-    async def finish(self, term: Term) -> None:
+    async def finish(self, term: ControllerTerm) -> None:
         """Finish the deletions that can be finished now."""
         for name in sorted(self._publisher.image.deleting):
             await self._maybe_finish(term, name)
 
-    async def _mark(self, term: Term, topic: TopicState) -> None:
-        path = layout.delete_topic_path(topic.name)
+    async def _mark(self, term: ControllerTerm, topic: TopicState) -> None:
+        path = znodes.delete_topic_path(topic.name)
         data = encode_deletion(topic.topic_id)
         node = await self._coordination.get(path)
         marked: Operation = (
             Create(path=path, data=data) if node is None else SetData(path=path, data=data)
         )
-        exists = Check(path=layout.topic_path(topic.name), version=ANY_VERSION)
+        exists = Check(path=znodes.topic_path(topic.name), version=ANY_VERSION)
         told = topic_operations.notification([topic.name])
         await transact_in_term(self._coordination, term, (exists, marked, told))
         self._publisher.apply_deletion(topic)
 
-    async def _maybe_finish(self, term: Term, name: str) -> None:
+    async def _maybe_finish(self, term: ControllerTerm, name: str) -> None:
         async with self._finishing:
             if name in self._publisher.image.deleting and not await self._is_awaited(name):
                 await self._delete_nodes(term, name, self._publisher.image.deleting[name])
 
     async def _is_awaited(self, name: str) -> bool:
         """Whether a broker that holds a replica is away."""
-        node = await self._coordination.get(layout.topic_path(name))
+        node = await self._coordination.get(znodes.topic_path(name))
         if node is not None:
-            assignment = layout.decode_topic(name, node.data)
+            assignment = znodes.decode_topic(name, node.data)
             holders = {broker for replicas in assignment.replicas for broker in replicas}
             away = sorted(holders - self._publisher.image.brokers.keys())
             if away:
@@ -128,12 +128,12 @@ class TopicDeletion:
                 return True
         return False
 
-    async def _delete_nodes(self, term: Term, name: str, topic_id: TopicId) -> None:
-        partitions = await self._coordination.children(layout.partitions_path(name))
+    async def _delete_nodes(self, term: ControllerTerm, name: str, topic_id: TopicId) -> None:
+        partitions = await self._coordination.children(znodes.partitions_path(name))
         paths = topic_operations.paths_of(name, partitions)
         nodes = await self._coordination.get_many(paths)
         present = [path for path, node in zip(paths, nodes, strict=True) if node is not None]
-        record = await self._coordination.get(layout.deleted_topic_path(topic_id))
+        record = await self._coordination.get(znodes.deleted_topic_path(topic_id))
         is_told = record is not None or topic_id == NO_TOPIC_ID
         first = [] if is_told else [topic_operations.deletion_record(name, topic_id)]
         *parts, last = _parts(present)
@@ -147,16 +147,16 @@ class TopicDeletion:
         self._publisher.apply_topics((), removed=(name,), deleted=deleted)
         await self._maybe_prune(term)
 
-    async def _maybe_prune(self, term: Term) -> None:
+    async def _maybe_prune(self, term: ControllerTerm) -> None:
         """Take the oldest records away where there are more than anybody needs."""
         self._until_pruning -= 1
         if self._until_pruning > 0:
             return
         self._until_pruning = DELETIONS_PER_PRUNING
-        names = await self._coordination.children(layout.DELETED_TOPICS)
+        names = await self._coordination.children(znodes.DELETED_TOPICS)
         if len(names) <= RECORDS_KEPT:
             return
-        paths = [f"{layout.DELETED_TOPICS}/{name}" for name in names]
+        paths = [f"{znodes.DELETED_TOPICS}/{name}" for name in names]
         nodes = await self._coordination.get_many(paths)
         aged = sorted(
             (node.modified_ms, path) for path, node in zip(paths, nodes, strict=True) if node

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.coordination.port import Create, Delete, Node, Operation, SetData
@@ -22,11 +22,11 @@ def creation(topic: TopicState, config: Node | None, end: int | None = None) -> 
 
     With `end` the partitions from this one on are left out: their states are written later.
     """
-    path = layout.topic_config_path(topic.name)
-    data = layout.encode_config(topic.configs)
+    path = znodes.topic_config_path(topic.name)
+    data = znodes.encode_config(topic.configs)
     return [
-        Create(path=layout.topic_path(topic.name), data=layout.encode_topic(assignment_of(topic))),
-        Create(path=layout.partitions_path(topic.name)),
+        Create(path=znodes.topic_path(topic.name), data=znodes.encode_topic(assignment_of(topic))),
+        Create(path=znodes.partitions_path(topic.name)),
         *_partition_creation(topic, 0, end),
         Create(path=path, data=data)
         if config is None
@@ -46,22 +46,22 @@ def growth(
 
 
 def assignment_write(topic: TopicState, version: int) -> Operation:
-    data = layout.encode_topic(assignment_of(topic))
-    return SetData(path=layout.topic_path(topic.name), data=data, version=version)
+    data = znodes.encode_topic(assignment_of(topic))
+    return SetData(path=znodes.topic_path(topic.name), data=data, version=version)
 
 
 def paths_of(name: str, partitions: Iterable[str]) -> list[str]:
     """Every node that a topic may have, children before their parents."""
-    folder = layout.partitions_path(name)
+    folder = znodes.partitions_path(name)
     paths = []
     for partition in partitions:
         paths += [f"{folder}/{partition}/state", f"{folder}/{partition}"]
     return [
         *paths,
         folder,
-        layout.topic_path(name),
-        layout.topic_config_path(name),
-        layout.delete_topic_path(name),
+        znodes.topic_path(name),
+        znodes.topic_config_path(name),
+        znodes.delete_topic_path(name),
     ]
 
 
@@ -71,13 +71,13 @@ def deletion(name: str, paths: Iterable[str]) -> list[Operation]:
 
 def deletion_record(topic: str, topic_id: TopicId) -> Operation:
     """What says for ever after that this topic was deleted, and did not merely vanish (DEL-1)."""
-    return Create(path=layout.deleted_topic_path(topic_id), data=topic.encode())
+    return Create(path=znodes.deleted_topic_path(topic_id), data=topic.encode())
 
 
 def state_write(planned: PlannedState) -> Operation:
     """Write an elected state over the one that the election was based on, if there was one."""
-    path = layout.partition_state_path(planned.topic.name, planned.partition)
-    data = layout.encode_partition_state(planned.state)
+    path = znodes.partition_state_path(planned.topic.name, planned.partition)
+    data = znodes.encode_partition_state(planned.state)
     if planned.former.version == NO_NODE:
         return Create(path=path, data=data)
     return SetData(path=path, data=data, version=planned.former.version)
@@ -86,7 +86,7 @@ def state_write(planned: PlannedState) -> Operation:
 def require_lives(plan: Iterable[PlannedState]) -> list[Operation]:
     """Fail with `NodeExistsError` if one of the topics was deleted: the states of a topic that was
     made again under its name may have the same versions."""
-    records = {layout.deleted_topic_path(planned.topic.topic_id): None for planned in plan}
+    records = {znodes.deleted_topic_path(planned.topic.topic_id): None for planned in plan}
     return [one for path in records for one in (Create(path=path), Delete(path=path))]
 
 
@@ -95,14 +95,14 @@ def folders_of_states(plan: Iterable[PlannedState]) -> list[str]:
     paths: dict[str, None] = {}
     for planned in plan:
         if planned.former.version == NO_NODE:
-            paths[layout.partitions_path(planned.topic.name)] = None
-            paths[layout.partition_path(planned.topic.name, planned.partition)] = None
+            paths[znodes.partitions_path(planned.topic.name)] = None
+            paths[znodes.partition_path(planned.topic.name, planned.partition)] = None
     return list(paths)
 
 
 def notification(topics: Sequence[str]) -> Operation:
     """Tell all brokers to read these topics again."""
-    return _notification([(topic, layout.WHOLE_TOPIC) for topic in topics])
+    return _notification([(topic, znodes.WHOLE_TOPIC) for topic in topics])
 
 
 def notification_of_states(plan: Iterable[PlannedState]) -> Operation:
@@ -115,13 +115,13 @@ def notification_of_states(plan: Iterable[PlannedState]) -> Operation:
     changed: list[tuple[str, int]] = []
     for name in sorted(numbers):
         is_most = 2 * len(numbers[name]) > sizes[name]
-        changed += [(name, n) for n in ([layout.WHOLE_TOPIC] if is_most else numbers[name])]
+        changed += [(name, n) for n in ([znodes.WHOLE_TOPIC] if is_most else numbers[name])]
     return _notification(changed)
 
 
 def _notification(changed: Sequence[tuple[str, int]]) -> Operation:
-    data = layout.encode_isr_change(changed)
-    return Create(path=layout.ISR_CHANGE_PREFIX, data=data, sequential=True)
+    data = znodes.encode_isr_change(changed)
+    return Create(path=znodes.ISR_CHANGE_PREFIX, data=data, sequential=True)
 
 
 def with_first_versions(topic: TopicState, first_new: int, end: int | None = None) -> TopicState:
@@ -144,17 +144,17 @@ def _partition_creation(topic: TopicState, first_new: int, end: int | None) -> l
         state = topic.partitions[partition]
         data = encoded.get(state)
         if data is None:
-            data = encoded[state] = layout.encode_partition_state(state)
+            data = encoded[state] = znodes.encode_partition_state(state)
         operations += [
-            Create(path=layout.partition_path(topic.name, partition)),
-            Create(path=layout.partition_state_path(topic.name, partition), data=data),
+            Create(path=znodes.partition_path(topic.name, partition)),
+            Create(path=znodes.partition_state_path(topic.name, partition), data=data),
         ]
     return operations
 
 
-def assignment_of(topic: TopicState) -> layout.TopicAssignment:
+def assignment_of(topic: TopicState) -> znodes.TopicAssignment:
     partitions = tuple(enumerate(topic.partitions))
-    return layout.TopicAssignment(
+    return znodes.TopicAssignment(
         topic_id=topic.topic_id,
         replicas=tuple(state.replicas for state in topic.partitions),
         adding={number: p.adding_replicas for number, p in partitions if p.adding_replicas},

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from moldau.cluster.rules.departure import plan_hand_over
+from moldau.cluster.rules.broker_shutdown import plan_controlled_shutdown
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.coordination.port import CoordinationError
@@ -98,7 +98,7 @@ class DamageWatch:
         def concerns(topic_state: TopicState, index: int) -> bool:
             return index == number
 
-        plan = plan_hand_over(
+        plan = plan_controlled_shutdown(
             [state],
             self._broker_id,
             image.brokers.keys(),

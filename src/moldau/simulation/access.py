@@ -19,7 +19,7 @@ from moldau.client.admin.client import AsyncAdmin
 from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.client.producer.producer import AsyncProducer
 from moldau.clock import Clock
-from moldau.cluster import acl_nodes
+from moldau.cluster import entity_znodes
 from moldau.coordination.tree import Change
 from moldau.errors import (
     ClientError,
@@ -86,11 +86,11 @@ class AccessBook:
         self._turns: dict[Right, list[tuple[float, bool]]] = {WRITE: [], READ: []}
 
     def __call__(self, changes: list[Change]) -> None:
-        path = acl_nodes.acl_path(_PATTERN)
+        path = entity_znodes.acl_path(_PATTERN)
         for change in changes:
             if change.path == path:
                 data = b"" if change.after is None else change.after.node.data
-                self.entries = acl_nodes.decode_acls(path, data)
+                self.entries = entity_znodes.decode_acls(path, data)
                 for right, turns in self._turns.items():
                     is_allowed = right.entry(AclPermission.ALLOW) in self.entries
                     is_denied = right.entry(AclPermission.DENY) in self.entries

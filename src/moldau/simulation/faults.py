@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Protocol
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.coordination.port import Create, SetData
 from moldau.coordination.tree import ROOT, DeleteTree, TreeOperation
 from moldau.model import BrokerId, TopicPartition
@@ -585,13 +585,13 @@ _LONG_SECONDS: Final = (11.0, 17.0)
 
 
 async def topic_vanishes(operator: Operator) -> None:
-    await _remove(operator, layout.topic_path(operator.cluster.partitions[0].topic))
+    await _remove(operator, znodes.topic_path(operator.cluster.partitions[0].topic))
 
 
 async def everything_vanishes(operator: Operator) -> None:
     """Under living sessions; registrations and the controller's node are not put back."""
     service = operator.cluster.world.service
-    if layout.TOPICS in service.tree.paths_below(ROOT):
+    if znodes.TOPICS in service.tree.paths_below(ROOT):
         await _remove(operator, *(f"/{name}" for name in service.tree.children(ROOT)))
 
 
@@ -600,7 +600,7 @@ async def topic_is_missing(operator: Operator) -> None:
 
 
 async def vanish(operator: Operator, topic: str, *, seconds: tuple[float, float]) -> None:
-    await _remove(operator, layout.topic_path(topic), seconds=seconds)
+    await _remove(operator, znodes.topic_path(topic), seconds=seconds)
 
 
 def _choose_topic(operator: Operator) -> str:
@@ -631,7 +631,7 @@ async def _remove(
 
 async def registration_vanishes(operator: Operator) -> None:
     service = operator.cluster.world.service
-    path = layout.broker_path(BrokerId(operator.random.choice(operator.cluster.broker_ids)))
+    path = znodes.broker_path(BrokerId(operator.random.choice(operator.cluster.broker_ids)))
     if service.find(path) is not None:
         operator.note(f"{path} vanishes")
         service.write((DeleteTree(path=path),))
@@ -639,25 +639,25 @@ async def registration_vanishes(operator: Operator) -> None:
 
 async def state_is_damaged(operator: Operator) -> None:
     partition = operator.random.choice(operator.cluster.partitions)
-    await _damage(operator, layout.partition_state_path(*partition))
+    await _damage(operator, znodes.partition_state_path(*partition))
     _have_topic_read(operator, partition.topic)
 
 
 async def settings_are_damaged(operator: Operator) -> None:
     partition = operator.random.choice(operator.cluster.partitions)
-    await _damage(operator, layout.topic_config_path(partition.topic))
+    await _damage(operator, znodes.topic_config_path(partition.topic))
 
 
 async def topic_is_unreadable(operator: Operator) -> None:
     topic = _choose_topic(operator)
-    await _damage(operator, layout.topic_path(topic), seconds=_LONG_SECONDS)
+    await _damage(operator, znodes.topic_path(topic), seconds=_LONG_SECONDS)
     _have_topic_read(operator, topic)
 
 
 def _have_topic_read(operator: Operator, topic: str) -> None:
     """Brokers read the nodes of a topic when they hear of a change."""
-    told = layout.encode_isr_change([(topic, layout.WHOLE_TOPIC)])
-    change = Create(path=layout.ISR_CHANGE_PREFIX, data=told, sequential=True)
+    told = znodes.encode_isr_change([(topic, znodes.WHOLE_TOPIC)])
+    change = Create(path=znodes.ISR_CHANGE_PREFIX, data=told, sequential=True)
     operator.cluster.world.service.write((change,))
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from moldau.cluster.layout import DELETE_TOPICS, DELETED_TOPICS
 from moldau.cluster.rules.metadata_image import NO_NODE, TopicState
+from moldau.cluster.znodes import DELETE_TOPICS, DELETED_TOPICS
 from moldau.coordination.tree import Change, Entry
 from moldau.coordinators.groups.rules.records import OffsetRecord, decode
 from moldau.coordinators.runtime.internal_topic import partition_for

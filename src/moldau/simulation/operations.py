@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.rules.metadata_image import BranchOrigin
 from moldau.cluster.rules.topic_creation import USE_DEFAULT
 from moldau.errors import ClientError, ErrorCode, KafkaError
@@ -425,10 +425,10 @@ async def _is_heard_of(operator: Operator, topic: str) -> bool:
     """Whether nobody serves the first life any more: clients ask by name, and one that was paused
     through all of it would show them what is gone."""
     for _ in range(_TOPIC_ATTEMPTS):
-        node = operator.cluster.world.service.find(layout.topic_path(topic))
+        node = operator.cluster.world.service.find(znodes.topic_path(topic))
         if node is None:
             return False
-        wanted = layout.decode_topic(topic, node.data).topic_id
+        wanted = znodes.decode_topic(topic, node.data).topic_id
         brokers = [each.broker for each in operator.cluster.machines.values() if each.broker]
         known = [broker.services.image.topics.get(topic) for broker in brokers]
         if all(one is None or one.topic_id == wanted for one in known):
@@ -588,8 +588,8 @@ def check_branches(cluster: BranchedCluster) -> None:
 
 def _list_origins(cluster: BranchedCluster) -> Iterator[tuple[str, BranchOrigin]]:
     for name in sorted({partition.topic for partition in cluster.observer.replicas}):
-        node = cluster.world.service.find(layout.topic_path(name))
-        origin = None if node is None else layout.decode_topic(name, node.data).origin
+        node = cluster.world.service.find(znodes.topic_path(name))
+        origin = None if node is None else znodes.decode_topic(name, node.data).origin
         if origin is not None:
             yield name, origin
 

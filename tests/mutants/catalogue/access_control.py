@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant, Seeds
 
 _AUTHORIZER = "moldau.security.authorizer"
-_NODES = "moldau.cluster.acl_nodes"
+_NODES = "moldau.cluster.entity_znodes"
 _HANDLERS = "moldau.broker.handlers"
 _WALK = "unit/broker/handlers/test_authorization_walk.py"
 _RIGHTS = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant, Seeds
 
 _ELECTION = "moldau.cluster.rules.leader_election"
-_ELIGIBLE = "moldau.cluster.rules.eligible_leaders"
-_RECOVERY = "moldau.cluster.rules.unclean_recovery"
-_DEPARTURE = "moldau.cluster.rules.departure"
+_ELIGIBLE = "moldau.cluster.rules.leader_election"
+_RECOVERY = "moldau.cluster.rules.leader_election"
+_DEPARTURE = "moldau.cluster.rules.broker_shutdown"
 _REASSIGNMENT = "moldau.cluster.rules.reassignment"
-_CONTROLLERSHIP = "moldau.cluster.controllership"
+_CONTROLLERSHIP = "moldau.cluster.controller_election"
 _WRITER = "moldau.cluster.state_writer"
 _MEMBERSHIP = "moldau.broker.lifecycle"
 _MISSING = "moldau.broker.missing_log_dirs"
@@ -20,7 +20,7 @@ _RULES = "unit/cluster/rules"
 _UNIT = "unit/cluster"
 
 _NO_NEW_EPOCH = Edit(
-    _DEPARTURE, "_led_anew", "state.leader == broker", "state.leader == broker < 0"
+    _DEPARTURE, "_with_new_epoch", "state.leader == broker", "state.leader == broker < 0"
 )
 
 _MOVE_UNDER_THE_SAME_EPOCH = Edit(
@@ -32,7 +32,7 @@ _PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
 _PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
     "moldau.cluster.rules.metadata_image",
     "_newest_partition",
-    "newer if older is None or _place_in_time(older) <= _place_in_time(newer) else older",
+    "newer if older is None or _order_of(older) <= _order_of(newer) else older",
     "newer",
 )
 
@@ -94,7 +94,12 @@ MUTANTS = (
         rule="CTL-2",
         breaks="a replica that is neither in sync nor eligible leads",
         edits=(
-            Edit(_ELECTION, "elect", "broker in eligible and broker in alive", "broker in alive"),
+            Edit(
+                _ELECTION,
+                "elect_leader",
+                "broker in eligible and broker in alive",
+                "broker in alive",
+            ),
         ),
         seeds=Seeds(count=10, story="everybody_in_sync_is_away", brokers=3),
         tests=(
@@ -108,8 +113,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _ELECTION,
-                "decide_state",
-                "led_by(changed, election.leader)",
+                "decide_partition_state",
+                "with_leader(changed, election.leader)",
                 "replace(changed, leader=election.leader)",
             ),
         ),
@@ -160,7 +165,7 @@ MUTANTS = (
             Edit(_RECOVERY, "find_recovery_candidates", "all", "any"),
             Edit(
                 _RECOVERY,
-                "recover",
+                "recover_leader",
                 "strategy is RecoveryStrategy.BALANCED and (not _are_enough(state, ends))",
                 "not ends",
             ),
@@ -175,7 +180,7 @@ MUTANTS = (
         name="the-shortest-log-leads",
         rule="ELR-4",
         breaks="a recovery compares the ends of logs the wrong way round",
-        edits=(Edit(_RECOVERY, "recover", "max", "min"),),
+        edits=(Edit(_RECOVERY, "recover_leader", "max", "min"),),
         seeds=Seeds(story="all_machines_lose_power", count=12, brokers=3, by=("REP-3",)),
         tests=(
             f"{_RULES}/test_unclean_recovery.py::"
@@ -218,7 +223,9 @@ MUTANTS = (
         breaks="a broker that is back keeps the epoch that it led in",
         edits=(_NO_NEW_EPOCH,),
         seeds=Seeds(kinds=("CRASH", "CRASH_ALL"), by=("LIVE",)),
-        tests=(f"{_RULES}/test_departure.py::test_a_whole_replica_leads_again_under_a_new_epoch",),
+        tests=(
+            f"{_RULES}/test_broker_shutdown.py::test_a_whole_replica_leads_again_under_a_new_epoch",
+        ),
     ),
     Mutant(
         name="register-before-telling-of-holes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_STORE = "moldau.cluster.delegation_tokens"
+_STORE = "moldau.cluster.credentials"
 _SESSION_TESTS = "unit/broker/test_sasl_session.py"
 _STORE_TESTS = "unit/cluster/test_token_store.py"
 

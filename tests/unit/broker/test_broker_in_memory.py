@@ -15,7 +15,7 @@ from kio.index import load_request_schema
 
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
-from moldau.cluster.layout import encode_config
+from moldau.cluster.znodes import encode_config
 from moldau.coordination.embedded import EmbeddedStore
 from moldau.errors import ErrorCode, StartupError
 from moldau.records.batch_header import walk_headers

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from moldau.broker.control_plane import min_in_sync_of, recovery_strategy_of
+from moldau.cluster.rules.leader_election import RecoveryStrategy
 from moldau.cluster.rules.metadata_image import TopicState
-from moldau.cluster.rules.unclean_recovery import RecoveryStrategy
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import TopicId
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.errors import StartupError
 from moldau.model import BrokerId
@@ -96,7 +96,7 @@ def test_a_registration_that_was_removed_by_hand_is_made_again(broker_id: int) -
         await cluster.create(one, "clicks", [broker_id, 3 - broker_id])
         epoch = one.image.brokers[two.services.broker_id].epoch
         session = cluster.store.session()
-        await session.delete(layout.broker_path(cluster.machines[broker_id].services.broker_id))
+        await session.delete(znodes.broker_path(cluster.machines[broker_id].services.broker_id))
         await cluster.until(
             lambda: all(
                 registered(machine) == {1, 2} and set(machine.state("clicks").isr) == {1, 2}
@@ -114,12 +114,12 @@ def test_a_registration_that_was_damaged_by_hand_is_mended() -> None:
         machines = one, two = await cluster.start(1, 2)
         await cluster.create(one, "clicks", [2, 1])
         session = cluster.store.session()
-        await session.set(layout.broker_path(two.services.broker_id), b"{ damaged")
-        await session.create(layout.broker_path(BrokerId(3)), b"{ damaged, too")  # and it is read
+        await session.set(znodes.broker_path(two.services.broker_id), b"{ damaged")
+        await session.create(znodes.broker_path(BrokerId(3)), b"{ damaged, too")  # and it is read
         await cluster.clock.advance(10.0)
-        node = await session.get(layout.broker_path(two.services.broker_id))
+        node = await session.get(znodes.broker_path(two.services.broker_id))
         assert node is not None
-        assert layout.decode_broker(two.services.broker_id, node.data, epoch=0).endpoints
+        assert znodes.decode_broker(two.services.broker_id, node.data, epoch=0).endpoints
         await cluster.until(lambda: registered(two) == {1, 2} and is_served(machines, "clicks"))
 
     play(story)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from moldau.cluster.layout import partition_state_path
+from moldau.cluster.znodes import partition_state_path
 from moldau.model import TopicPartition
 from moldau.records.record_batch import build_batch
 

@@ -13,8 +13,8 @@ import pytest
 
 from moldau.broker.ports import read_boot_id
 from moldau.broker.unclean_shutdown import FILE_NAME, SessionNote, write_session_note
-from moldau.cluster.layout import encode_partition_state, partition_state_path
 from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
+from moldau.cluster.znodes import encode_partition_state, partition_state_path
 from moldau.coordination.port import Operation, SessionExpiredError
 from moldau.errors import StartupError
 from moldau.model import NO_BROKER

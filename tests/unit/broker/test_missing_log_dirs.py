@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cluster.layout import broker_log_dirs_path
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.cluster.znodes import broker_log_dirs_path
 from moldau.errors import StartupError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.records.record_batch import build_batch

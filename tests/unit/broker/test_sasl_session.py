@@ -13,7 +13,7 @@ import pytest
 
 from moldau.broker.authentication import RefusedClients, SaslGate, SaslSession
 from moldau.broker.dispatch import RequestPump
-from moldau.cluster.delegation_tokens import DelegationTokens
+from moldau.cluster.credentials import DelegationTokens
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.option import Layers

@@ -24,8 +24,8 @@ import moldau.testing
 from moldau.broker.handlers import load_handler
 from moldau.broker.server import BrokerServer
 from moldau.client.admin.values import NewTopic
-from moldau.cluster.layout import registered_broker_path
 from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.cluster.znodes import registered_broker_path
 from moldau.model import BrokerId
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch

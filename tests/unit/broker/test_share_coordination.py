@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from broker.cluster_stage import Cluster, Machine, play
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.errors import (
     ErrorCode,
     FencedLeaderEpochError,
@@ -307,7 +307,7 @@ def test_the_states_of_a_topic_that_is_only_missing_from_the_metadata_are_kept()
         machines = await begin(cluster)
         await beat(cluster, machines, 0, ("t",))
         coordinators = [each.services.share_coordinator for each in machines]
-        await cluster.store.session().delete_tree(layout.topic_path("t"))
+        await cluster.store.session().delete_tree(znodes.topic_path("t"))
         await cluster.until(lambda: all("t" not in each.image.topics for each in machines))
         for _ in range(3):
             await cluster.clock.advance(300)

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from moldau.broker.missing_log_dirs import check_store_directory, note_store_directory
-from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster.broker_registration import ensure_znodes
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedSession, EmbeddedStore
@@ -112,7 +112,7 @@ def test_a_new_store_is_not_begun_beside_the_one_that_the_broker_has(tmp_path: P
             # What a start that was refused has left is no store.
             check_store_directory(store, swapped, is_new=True)
             async with kept() as session:
-                await ensure_layout(session, "cluster-one")
+                await ensure_znodes(session, "cluster-one")
             with pytest.raises(StartupError, match=r"users in \S+one, .* Name \S+one first"):
                 check_store_directory(store, swapped, is_new=True)
             check_store_directory(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.coordination.port import Create, Node
 from moldau.model import NO_BROKER
@@ -67,8 +67,8 @@ def led(machine: Machine, topic: str) -> bool:
 async def leave_out(cluster: Cluster, machines: Sequence[Machine], topic: str) -> Tree:
     """Remove a topic's nodes by hand; returns what was in them."""
     session = cluster.store.session()
-    tree = await read_tree(session, layout.topic_path(topic))
-    await session.delete_tree(layout.topic_path(topic))
+    tree = await read_tree(session, znodes.topic_path(topic))
+    await session.delete_tree(znodes.topic_path(topic))
     await cluster.until(lambda: all(topic not in machine.image.topics for machine in machines))
     await wait_until_idle()
     return tree
@@ -153,7 +153,7 @@ def test_a_state_that_cannot_be_read_at_a_restart_makes_no_empty_log_in_sync() -
         machines = one, _ = await cluster.start(1, 2)
         await cluster.create(one, "clicks", [1, 2])
         await produce(cluster, one, "clicks", b"a", b"b")
-        path = layout.partition_state_path("clicks", 0)
+        path = znodes.partition_state_path("clicks", 0)
         session = cluster.store.session()
         node = await session.get(path)
         assert node is not None
@@ -177,7 +177,7 @@ def test_a_log_that_is_missing_when_a_damaged_state_is_repaired_is_not_in_sync()
         one, two = await cluster.start(1, 2)
         await cluster.create(one, "clicks", [2, 1])
         await produce(cluster, two, "clicks", b"a", b"b")
-        path = layout.partition_state_path("clicks", 0)
+        path = znodes.partition_state_path("clicks", 0)
         session = cluster.store.session()
         node = await session.get(path)
         assert node is not None
@@ -236,8 +236,8 @@ def test_a_hole_in_the_log_of_a_topic_that_was_away_outlives_a_clean_stop() -> N
 
 async def tell(session: EmbeddedSession, topic: str) -> None:
     """Have everybody read a topic again, as who repairs a node by hand would restart a broker."""
-    data = layout.encode_isr_change([(topic, layout.WHOLE_TOPIC)])
-    await session.create(layout.ISR_CHANGE_PREFIX, data, sequential=True)
+    data = znodes.encode_isr_change([(topic, znodes.WHOLE_TOPIC)])
+    await session.create(znodes.ISR_CHANGE_PREFIX, data, sequential=True)
 
 
 # The store is another one, or older than the brokers
@@ -256,16 +256,16 @@ def test_a_store_of_another_cluster_is_not_acted_upon() -> None:
         await cluster.create(one, "clicks", [1, 2])
         await produce(cluster, one, "clicks", b"a")
         session = cluster.store.session()
-        node = await session.get(layout.CLUSTER_ID)
+        node = await session.get(znodes.CLUSTER_ID)
         assert node is not None
-        await session.set(layout.CLUSTER_ID, layout.encode_cluster_id("another"))
+        await session.set(znodes.CLUSTER_ID, znodes.encode_cluster_id("another"))
         await expire_all(machines)
         await cluster.clock.advance(60.0)
-        assert await session.children(layout.BROKER_IDS) == []
-        assert await session.get(layout.CONTROLLER) is None
+        assert await session.children(znodes.BROKER_IDS) == []
+        assert await session.get(znodes.CONTROLLER) is None
         assert not is_served([one, two], "clicks")
         assert ends(machines, "clicks") == [1, 1]
-        await session.set(layout.CLUSTER_ID, node.data)
+        await session.set(znodes.CLUSTER_ID, node.data)
         await cluster.until(lambda: is_served(machines, "clicks"))
         assert ends(machines, "clicks") == [1, 1]
 
@@ -286,7 +286,7 @@ def test_an_empty_store_is_not_acted_upon() -> None:
             await session.delete_tree(f"/{name}")
         await expire_all(machines)
         await cluster.clock.advance(60.0)
-        assert await session.get(layout.TOPICS) is None
+        assert await session.get(znodes.TOPICS) is None
         assert ends(machines, "clicks") == [1, 1]
         await write_tree(session, backup)
         await cluster.until(lambda: is_served(machines, "clicks"))
@@ -303,7 +303,7 @@ def test_nobody_leads_by_a_state_that_is_older_than_the_logs() -> None:
         await cluster.create(one, "clicks", [2, 1, 3])
         await produce(cluster, two, "clicks", b"a")
         session = cluster.store.session()
-        path = layout.partition_state_path("clicks", 0)
+        path = znodes.partition_state_path("clicks", 0)
         backup = await session.get(path)
         await two.stop()
         await cluster.until(lambda: led(one, "clicks"))
@@ -345,7 +345,7 @@ def test_a_state_that_was_lost_makes_nobody_in_sync_who_was_not(
         await cluster.until(lambda: led(one, "clicks"))
         await produce(cluster, one, "clicks", b"b")
         await one.stop()
-        await cluster.store.session().delete(layout.partition_state_path("clicks", 0))
+        await cluster.store.session().delete(znodes.partition_state_path("clicks", 0))
         for machine in reversed(machines):
             await machine.start()
         await cluster.clock.advance(30.0)
@@ -363,7 +363,7 @@ def test_a_partition_with_one_replica_is_led_on_under_an_epoch_later_than_its_lo
         await cluster.create(one, "clicks", [1])
         await produce(cluster, one, "clicks", b"a")
         session = cluster.store.session()
-        path = layout.partition_state_path("clicks", 0)
+        path = znodes.partition_state_path("clicks", 0)
         backup = await session.get(path)
         await one.stop()
         await one.start()
@@ -385,13 +385,13 @@ def test_notifications_whose_numbers_went_back_are_heard() -> None:
         for number in range(5):
             await cluster.create(one, f"t{number}", [1, 2])
         session = cluster.store.session()
-        tree = await read_tree(session, layout.ISR_CHANGES)
-        await session.delete_tree(layout.ISR_CHANGES)
-        await session.create(layout.ISR_CHANGES)  # its counter begins anew
+        tree = await read_tree(session, znodes.ISR_CHANGES)
+        await session.delete_tree(znodes.ISR_CHANGES)
+        await session.create(znodes.ISR_CHANGES)  # its counter begins anew
         await expire_all([one, two])
         await cluster.until(lambda: is_served([one, two], "t0"))
         assert tree
-        path = layout.partition_state_path("t0", 0)
+        path = znodes.partition_state_path("t0", 0)
         node = await session.get(path)
         assert node is not None
         fields = {**json.loads(node.data), "leader": NO_BROKER, "leader_epoch": 9}

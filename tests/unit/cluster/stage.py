@@ -9,16 +9,15 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from moldau.cluster.broker_registration import BrokerRegistration
-from moldau.cluster.cluster_admin import ClusterAdmin
-from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster.broker_registration import BrokerRegistration, ensure_znodes
+from moldau.cluster.cluster_admin import ClusterAdmin, LeadershipAdmin
 from moldau.cluster.config_writer import ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
-from moldau.cluster.controllership import Controllership
-from moldau.cluster.leadership_admin import LeadershipAdmin
-from moldau.cluster.log_recovery import Answers, Questions
+from moldau.cluster.controller_election import ControllerElection
+from moldau.cluster.elections import Answers, Questions
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.departure import ReplicaCondition, plan_return
+from moldau.cluster.rules.broker_shutdown import ReplicaCondition, plan_broker_start
+from moldau.cluster.rules.leader_election import LogEnd, RecoveryStrategy
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     Endpoint,
@@ -26,7 +25,6 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.rules.topic_creation import TopicDefaults
-from moldau.cluster.rules.unclean_recovery import LogEnd, RecoveryStrategy
 from moldau.cluster.state_writer import StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
@@ -93,9 +91,9 @@ class Member:
             return answers
 
         self._min_in_sync = min_in_sync
-        cluster_id = await ensure_layout(self.session)
+        cluster_id = await ensure_znodes(self.session)
         self.publisher = MetadataPublisher(self.session, self.clock, cluster_id)
-        self.controllership = Controllership(self.session, self.clock, self.publisher, self.id)
+        self.controllership = ControllerElection(self.session, self.clock, self.publisher, self.id)
         deletion = TopicDeletion(self.session, self.publisher)
         self.admin = ClusterAdmin(
             coordination=self.session,
@@ -138,7 +136,7 @@ class Member:
 
     async def _come_back(self, condition: ReplicaCondition) -> None:
         """As a broker does: if its logs have lost nothing, what it led it leads anew."""
-        plan = plan_return(
+        plan = plan_broker_start(
             self.image.topics.values(),
             self.id,
             self.image.brokers,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster import acl_nodes
+from moldau.cluster import entity_znodes
 from moldau.cluster.acl_writer import AclWriter
-from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster.broker_registration import ensure_znodes
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.errors import MalformedNodeError
@@ -57,7 +57,7 @@ class _Stage:
 
     async def join(self) -> Broker:
         session = self._store.session()
-        await ensure_layout(session, more_paths=acl_nodes.ACL_PATHS)
+        await ensure_znodes(session, more_paths=entity_znodes.ACL_PATHS)
         broker = Broker(session, self.clock)
         await broker.publisher.start()
         self.brokers.append(broker)
@@ -178,7 +178,9 @@ def test_writers_on_several_brokers_do_not_lose_each_others_entries() -> None:
 def test_any_text_is_the_name_of_a_resource() -> None:
     async def story(stage: _Stage) -> None:
         first, other = await stage.join(), await stage.join()
-        patterns = {ResourcePattern(GROUP, name, of) for name in STRANGE for of in acl_nodes.STORES}
+        patterns = {
+            ResourcePattern(GROUP, name, of) for name in STRANGE for of in entity_znodes.STORES
+        }
         await first.writer.add([AclBinding(pattern, READ) for pattern in patterns])
         await wait_until_idle()
         wanted = dict.fromkeys(patterns, frozenset({READ}))
@@ -196,7 +198,7 @@ def test_a_damaged_list_forbids_everything_until_it_is_removed(
         await first.writer.add([AclBinding(CLICKS, READ)])
         await first.session.set("/kafka-acl/Topic/clicks", b"nonsense")
         await first.publisher.read_again()
-        assert first.known() == {CLICKS: acl_nodes.DAMAGED}
+        assert first.known() == {CLICKS: entity_znodes.DAMAGED}
         await first.writer.remove(first.writer.find(AclFilter(TOPIC, "clicks")))
         assert first.known() == {}
         assert await first.session.get("/kafka-acl/Topic/clicks") is None
@@ -212,8 +214,8 @@ def test_a_broker_that_missed_notifications_reads_everything() -> None:
         for number in range(3):
             await first.writer.add([AclBinding(CLICKS._replace(name=f"t{number}"), READ)])
         await wait_until_idle()
-        for name in (await first.session.children(acl_nodes.LITERAL_CHANGES))[:-1]:
-            await first.session.delete(f"{acl_nodes.LITERAL_CHANGES}/{name}")
+        for name in (await first.session.children(entity_znodes.LITERAL_CHANGES))[:-1]:
+            await first.session.delete(f"{entity_znodes.LITERAL_CHANGES}/{name}")
         assert other.known() == {}
         other.publisher._is_held = False
         other.publisher._maybe_refresh()
@@ -239,16 +241,16 @@ def test_a_broker_that_missed_notifications_reads_everything() -> None:
     ],
 )
 def test_an_unreadable_list_is_one_that_forbids(data: bytes) -> None:
-    assert acl_nodes.decode_acls("/kafka-acl/Topic/x", data) == acl_nodes.DAMAGED
-    assert acl_nodes.decode_acls("/kafka-acl/Topic/x", b"") == frozenset()
+    assert entity_znodes.decode_acls("/kafka-acl/Topic/x", data) == entity_znodes.DAMAGED
+    assert entity_znodes.decode_acls("/kafka-acl/Topic/x", b"") == frozenset()
 
 
 @pytest.mark.parametrize("data", [b"Topic", b"Lead:x", b"Topic:", b"\xff\xfe"])
 def test_a_notification_that_makes_no_sense_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedNodeError):
-        acl_nodes.decode_literal_change("/p", data)
+        entity_znodes.decode_literal_change("/p", data)
     with pytest.raises(MalformedNodeError):
-        acl_nodes.decode_extended_change("/p", data)
+        entity_znodes.decode_extended_change("/p", data)
 
 
 ENTRIES = st.builds(
@@ -262,16 +264,18 @@ ENTRIES = st.builds(
 
 @given(entries=st.frozensets(ENTRIES, max_size=4))
 def test_entries_survive_the_way_through_the_store(entries: frozenset[AclEntry]) -> None:
-    assert acl_nodes.decode_acls("/p", acl_nodes.encode_acls(entries)) == entries
+    assert entity_znodes.decode_acls("/p", entity_znodes.encode_acls(entries)) == entries
 
 
-@given(name=st.text(min_size=1), of=st.sampled_from(list(acl_nodes.STORES)))
+@given(name=st.text(min_size=1), of=st.sampled_from(list(entity_znodes.STORES)))
 def test_names_survive_the_way_through_the_store(name: str, of: PatternType) -> None:
     pattern = ResourcePattern(GROUP, name, of)
-    node_name = acl_nodes.acl_path(pattern).removeprefix(f"{acl_nodes.STORES[of]}/Group/")
+    node_name = entity_znodes.acl_path(pattern).removeprefix(f"{entity_znodes.STORES[of]}/Group/")
     assert "/" not in node_name
-    assert acl_nodes.read_pattern(GROUP, node_name, of) == pattern
-    prefix, data = acl_nodes.encode_acl_change(pattern)
-    literal = prefix.startswith(f"{acl_nodes.LITERAL_CHANGES}/")
-    decode = acl_nodes.decode_literal_change if literal else acl_nodes.decode_extended_change
+    assert entity_znodes.read_pattern(GROUP, node_name, of) == pattern
+    prefix, data = entity_znodes.encode_acl_change(pattern)
+    literal = prefix.startswith(f"{entity_znodes.LITERAL_CHANGES}/")
+    decode = (
+        entity_znodes.decode_literal_change if literal else entity_znodes.decode_extended_change
+    )
     assert decode("/p", data) == pattern

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.broker_registration import BrokerRegistration
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import BrokerState
@@ -104,7 +104,7 @@ def test_a_broker_that_registers_meanwhile_stays_registered(
         monkeypatch.setattr(first.session, "delete", delete)
         with pytest.raises(InvalidRequestError, match="try again"):
             await first.admin.unregister_broker(BrokerId(2))
-        path = layout.registered_broker_path(BrokerId(2))
+        path = znodes.registered_broker_path(BrokerId(2))
         assert await first.session.get(path) is not None
 
     play(story)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.change_notifications import KEPT_SECONDS, ChangeNotifications
 from moldau.cluster.metadata_publisher import RETRY_SECONDS, MetadataPublisher
 from moldau.cluster.metadata_reader import MetadataReader
@@ -75,11 +75,11 @@ def test_a_broker_whose_clock_is_ahead_leaves_new_notifications_to_the_others() 
         session = stage.store.session()
         ahead = SkewedClock(stage.clock, round(2000 * KEPT_SECONDS))
         notifications = ChangeNotifications(
-            session, ahead, layout.CONFIG_CHANGES, layout.decode_config_change
+            session, ahead, znodes.CONFIG_CHANGES, znodes.decode_config_change
         )
         await first.admin.alter_broker_configs(None, [ConfigChange(name="x", value="1")])
         assert len((await notifications.read_new()).found) == 1
-        assert len(await session.children(layout.CONFIG_CHANGES)) == 1
+        assert len(await session.children(znodes.CONFIG_CHANGES)) == 1
         await session.close()
 
     play(story)
@@ -92,12 +92,12 @@ def test_a_name_that_was_to_be_skipped_is_another_notifications_in_a_store_that_
         first = await stage.join_and_lead(1)
         session = stage.store.session()
         notifications = ChangeNotifications(
-            session, stage.clock, layout.CONFIG_CHANGES, layout.decode_config_change
+            session, stage.clock, znodes.CONFIG_CHANGES, znodes.decode_config_change
         )
-        notifications.skip(f"{layout.CONFIG_CHANGES}/config_change_0000000000")  # and never read
+        notifications.skip(f"{znodes.CONFIG_CHANGES}/config_change_0000000000")  # and never read
         await notifications.skip_to_end()  # in a new session
         await first.admin.alter_broker_configs(None, [ConfigChange(name="x", value="1")])
-        assert await session.children(layout.CONFIG_CHANGES) == ["config_change_0000000000"]
+        assert await session.children(znodes.CONFIG_CHANGES) == ["config_change_0000000000"]
         assert len((await notifications.read_new()).found) == 1
         await session.close()
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from moldau.cluster import cluster_identity, layout
+from moldau.cluster import broker_registration, znodes
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.alterations import ConfigChange, ConfigOperation
@@ -174,7 +174,7 @@ def test_a_topic_with_a_bad_config_is_not_made() -> None:
 def test_a_config_left_behind_by_a_former_topic_is_replaced() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
-        stale = layout.encode_config({"retention.ms": "1"})
+        stale = znodes.encode_config({"retention.ms": "1"})
         await broker.session.create("/config/topics/clicks", stale)
         await broker.admin.create_topic(TopicSpec(name="clicks"))
         assert broker.topic("clicks").configs == {}
@@ -347,11 +347,11 @@ def test_growth_begins_with_what_is_stored_not_with_an_older_image() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
         made = await broker.admin.create_topic(TopicSpec(name="clicks"))
-        stored = layout.TopicAssignment(
+        stored = znodes.TopicAssignment(
             topic_id=made.topic_id, replicas=((BrokerId(1),), (BrokerId(2),))
         )
         writer = stage.store.session()  # does not tell anybody
-        await writer.set("/brokers/topics/clicks", layout.encode_topic(stored))
+        await writer.set("/brokers/topics/clicks", znodes.encode_topic(stored))
         grown = await broker.admin.create_partitions("clicks", 3)
         assert [state.replicas for state in grown.partitions] == [(1,), (2,), (1,)]
         assert broker.topic("clicks") == grown
@@ -470,7 +470,7 @@ def test_many_changes_at_once_are_all_kept() -> None:
         )
         assert broker.topic("clicks").configs == dict.fromkeys(NAMES, "1")
         stored = await require(broker.session, "/config/topics/clicks")
-        assert layout.decode_config("/", stored.data) == dict.fromkeys(NAMES, "1")
+        assert znodes.decode_config("/", stored.data) == dict.fromkeys(NAMES, "1")
 
     play(story)
 
@@ -533,7 +533,7 @@ def test_a_config_node_that_makes_no_sense_is_mended_by_a_change() -> None:
         assert configs == {"retention.ms": "7", "retention.bytes": "9"}
         node = await broker.session.get("/config/topics/clicks")
         assert node is not None
-        assert layout.decode_config("", node.data) == configs
+        assert znodes.decode_config("", node.data) == configs
 
     play(story)
 
@@ -562,7 +562,7 @@ def test_only_the_controller_changes_topics() -> None:
 def test_a_controller_that_was_replaced_changes_nothing_any_more() -> None:
     async def story(stage: Stage) -> None:
         former = await stage.join_and_lead(1)
-        await former.session.set(layout.CONTROLLER_EPOCH, b"2")  # by its successor
+        await former.session.set(znodes.CONTROLLER_EPOCH, b"2")  # by its successor
         with pytest.raises(NotControllerError, match="has been replaced"):
             await former.admin.create_topic(TopicSpec(name="clicks"))
         assert await former.session.get("/brokers/topics/clicks") is None
@@ -621,5 +621,5 @@ def test_topic_ids_never_look_like_a_flag_on_a_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     candidates = iter([UUID(bytes=b"\xfb" + bytes(15)), UUID(bytes=b"\x01" + bytes(15))])
-    monkeypatch.setattr(cluster_identity, "uuid4", lambda: next(candidates))
-    assert cluster_identity.new_topic_id().bytes[0] == 1
+    monkeypatch.setattr(broker_registration, "uuid4", lambda: next(candidates))
+    assert broker_registration.new_topic_id().bytes[0] == 1

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from moldau.cluster import layout
-from moldau.cluster.broker_registration import generate_broker_id
-from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster import znodes
+from moldau.cluster.broker_registration import ensure_znodes, generate_broker_id
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Node
@@ -23,7 +22,7 @@ from .stage import Member, Stage, play
 
 
 async def state_of(member: Member, topic: str, partition: int) -> dict[str, object]:
-    node = await member.session.get(layout.partition_state_path(topic, partition))
+    node = await member.session.get(znodes.partition_state_path(topic, partition))
     assert node is not None
     fields = json.loads(node.data)
     assert isinstance(fields, dict)
@@ -36,9 +35,9 @@ async def state_of(member: Member, topic: str, partition: int) -> dict[str, obje
 def test_the_layout_is_complete_after_the_first_start() -> None:
     async def story(stage: Stage) -> None:
         session = stage.store.session()
-        cluster_id = await ensure_layout(session)
+        cluster_id = await ensure_znodes(session)
         assert len(cluster_id) == 22
-        for path in layout.PERSISTENT_PATHS:
+        for path in znodes.PERSISTENT_PATHS:
             assert await session.get(path) is not None, path
         top = ["admin", "brokers", "cluster", "config", "consumers", "isr_change_notification"]
         assert set(top) < set(await session.children("/"))
@@ -48,9 +47,9 @@ def test_the_layout_is_complete_after_the_first_start() -> None:
 
 def test_the_cluster_keeps_its_id() -> None:
     async def story(stage: Stage) -> None:
-        first = await ensure_layout(stage.store.session())
-        assert await ensure_layout(stage.store.session()) == first
-        assert await ensure_layout(stage.store.session(), first) == first
+        first = await ensure_znodes(stage.store.session())
+        assert await ensure_znodes(stage.store.session()) == first
+        assert await ensure_znodes(stage.store.session(), first) == first
 
     play(story)
 
@@ -58,8 +57,8 @@ def test_the_cluster_keeps_its_id() -> None:
 def test_a_new_cluster_takes_the_id_of_the_data_folder() -> None:
     async def story(stage: Stage) -> None:
         wanted = "HApw8pLOT3-qhrqtyo5oFQ"
-        assert await ensure_layout(stage.store.session(), wanted) == wanted
-        assert await ensure_layout(stage.store.session()) == wanted
+        assert await ensure_znodes(stage.store.session(), wanted) == wanted
+        assert await ensure_znodes(stage.store.session()) == wanted
 
     play(story)
 
@@ -67,14 +66,14 @@ def test_a_new_cluster_takes_the_id_of_the_data_folder() -> None:
 def test_a_store_that_was_emptied_meanwhile_is_not_laid_out_anew() -> None:
     async def story(stage: Stage) -> None:
         session = stage.store.session()
-        cluster_id = await ensure_layout(session)
-        await session.delete_tree(layout.GROUP_CONFIGS)  # as an older release leaves it
-        assert await ensure_layout(session, cluster_id, may_be_new=False) == cluster_id
-        assert await session.get(layout.GROUP_CONFIGS) is not None
+        cluster_id = await ensure_znodes(session)
+        await session.delete_tree(znodes.GROUP_CONFIGS)  # as an older release leaves it
+        assert await ensure_znodes(session, cluster_id, may_be_new=False) == cluster_id
+        assert await session.get(znodes.GROUP_CONFIGS) is not None
         for name in await session.children("/"):
             await session.delete_tree(f"/{name}")
         with pytest.raises(ForeignStoreError, match="restore it from a backup"):
-            await ensure_layout(session, cluster_id, may_be_new=False)
+            await ensure_znodes(session, cluster_id, may_be_new=False)
         assert await session.children("/") == []
 
     play(story)
@@ -82,9 +81,9 @@ def test_a_store_that_was_emptied_meanwhile_is_not_laid_out_anew() -> None:
 
 def test_a_data_folder_of_another_cluster_stops_the_start() -> None:
     async def story(stage: Stage) -> None:
-        await ensure_layout(stage.store.session())
+        await ensure_znodes(stage.store.session())
         with pytest.raises(StartupError, match="belongs to cluster other"):
-            await ensure_layout(stage.store.session(), "other")
+            await ensure_znodes(stage.store.session(), "other")
 
     play(story)
 
@@ -92,7 +91,7 @@ def test_a_data_folder_of_another_cluster_stops_the_start() -> None:
 def test_brokers_that_start_at_once_agree_on_the_id() -> None:
     async def story(stage: Stage) -> None:
         sessions = [stage.store.session() for _ in range(5)]
-        ids = await asyncio.gather(*(ensure_layout(session) for session in sessions))
+        ids = await asyncio.gather(*(ensure_znodes(session) for session in sessions))
         assert len(set(ids)) == 1
 
     play(story)
@@ -103,7 +102,7 @@ def test_a_cluster_id_that_makes_no_sense_stops_the_start() -> None:
         session = stage.store.session()
         await session.create("/cluster/id", b"nonsense", parents=True)
         with pytest.raises(StartupError, match="/cluster/id"):
-            await ensure_layout(session)
+            await ensure_znodes(session)
 
     play(story)
 
@@ -146,7 +145,7 @@ def test_a_broker_that_comes_back_has_a_higher_epoch() -> None:
 def test_generated_ids_are_above_the_reserved_ones_and_never_the_same() -> None:
     async def story(stage: Stage) -> None:
         session = stage.store.session()
-        await ensure_layout(session)
+        await ensure_znodes(session)
         ids = [await generate_broker_id(session, 1000) for _ in range(3)]
         assert ids == [1001, 1002, 1003]
 
@@ -358,7 +357,7 @@ def test_a_broker_does_not_read_again_what_it_elected_itself(
 def test_topics_of_old_tools_get_an_id_and_leaders() -> None:
     async def story(stage: Stage) -> None:
         session = stage.store.session()
-        await ensure_layout(session)
+        await ensure_znodes(session)
         old = b'{"version":1,"partitions":{"0":[1],"1":[1]}}'
         await session.create("/brokers/topics/old", old)
         broker = await stage.join(1)
@@ -379,7 +378,7 @@ def test_topics_of_old_tools_get_an_id_and_leaders() -> None:
 def test_a_topic_of_an_old_tool_needs_no_folder_for_its_partitions() -> None:
     async def story(stage: Stage) -> None:
         session = stage.store.session()
-        await ensure_layout(session)
+        await ensure_znodes(session)
         await session.create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}')
         broker = await stage.join_and_lead(1)
         assert broker.topic("old").partitions[0].leader == 1
@@ -392,7 +391,7 @@ def test_a_broken_topic_does_not_keep_the_others_from_their_leaders(
 ) -> None:
     async def story(stage: Stage) -> None:
         session = stage.store.session()
-        await ensure_layout(session)
+        await ensure_znodes(session)
         await session.create("/brokers/topics/broken", b"nonsense")
         await session.create("/brokers/topics/whole", b'{"version":1,"partitions":{"0":[1]}}')
         await session.create("/brokers/topics/whole/partitions")

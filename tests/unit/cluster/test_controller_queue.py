@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from moldau.cluster import layout
-from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster import znodes
+from moldau.cluster.broker_registration import ensure_znodes
 from moldau.cluster.controller import ControllerSettings
-from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.leader_election import LogEnd, PlannedState
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.config.alterations import ConfigChange
 from moldau.coordination.port import Operation, StoreLostError
 from moldau.errors import (
@@ -216,7 +215,7 @@ def test_duties_that_wait_for_the_store_are_told_of_once(
             if outage == 1:
                 await one.serve()
             else:
-                await other.session.delete(layout.CONTROLLER)
+                await other.session.delete(znodes.CONTROLLER)
             for _ in range(20):
                 await stage.clock.advance(1.0)
                 await wait_until_idle()
@@ -336,7 +335,7 @@ def test_a_deletion_is_finished_when_the_replica_is_back() -> None:
         await wait_until_idle()
         for member in (one, again, stage.members[2]):
             assert not member.image.deleting
-        for path in (layout.topic_path, layout.topic_config_path, layout.delete_topic_path):
+        for path in (znodes.topic_path, znodes.topic_config_path, znodes.delete_topic_path):
             assert await one.session.get(path("clicks")) is None
         await make(one, [1, 2, 3])
 
@@ -688,11 +687,11 @@ def test_an_unclean_leader_is_elected_when_somebody_asks() -> None:
 def test_the_notes_about_failed_disks_are_taken_away() -> None:
     async def story(stage: Stage) -> None:
         one, two = await stage.cluster(1, 2)
-        await ensure_layout(two.session)
+        await ensure_znodes(two.session)
         event = b'{"version":1,"broker":2,"event":1}'
-        await two.session.create(layout.LOG_DIR_EVENT_PREFIX, event, sequential=True)
+        await two.session.create(znodes.LOG_DIR_EVENT_PREFIX, event, sequential=True)
         await wait_until_idle()
-        assert await one.session.children(layout.LOG_DIR_EVENTS) == []
+        assert await one.session.children(znodes.LOG_DIR_EVENTS) == []
 
     play(story)
 
@@ -746,12 +745,12 @@ def test_what_an_old_tool_wrote_while_there_was_no_controller_is_found() -> None
         first, second = await stage.cluster(1, 2)
         await make(first, [1, 2])
         tool = stage.store.session()
-        node = await tool.get(layout.topic_path("clicks"))
+        node = await tool.get(znodes.topic_path("clicks"))
         assert node is not None
         fields = json.loads(node.data)
         fields["partitions"]["1"] = [2, 1]
         first.session.expire()
-        await tool.set(layout.topic_path("clicks"), json.dumps(fields).encode())
+        await tool.set(znodes.topic_path("clicks"), json.dumps(fields).encode())
         assert (len(second.topic("clicks").partitions), second.image.controller_id) == (
             1,
             NO_BROKER,

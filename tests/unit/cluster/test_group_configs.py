@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cluster.stage import Stage, play
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError
 from moldau.simulation.manual_clock import wait_until_idle
@@ -27,8 +27,8 @@ def test_configs_of_a_group_are_stored_announced_and_seen_by_others() -> None:
         node = await first.session.get("/config/groups/readers")
         assert node is not None
         assert json.loads(node.data) == {"version": 1, "config": {"a": "1", "b": "2"}}
-        names = await first.session.children(layout.CONFIG_CHANGES)
-        told = await first.session.get(f"{layout.CONFIG_CHANGES}/{names[-1]}")
+        names = await first.session.children(znodes.CONFIG_CHANGES)
+        told = await first.session.get(f"{znodes.CONFIG_CHANGES}/{names[-1]}")
         assert told is not None
         assert json.loads(told.data) == {"version": 2, "entity_path": "groups/readers"}
         removal = ConfigChange(name="a", operation=ConfigOperation.DELETE)
@@ -96,7 +96,7 @@ def test_what_changed_while_nobody_listened_is_read_with_a_new_session() -> None
         broker.publisher.hold()
         writer = stage.store.session()
         await writer.delete("/config/groups/gone")
-        await writer.create("/config/groups/new", layout.encode_config({"a": "2"}))
+        await writer.create("/config/groups/new", znodes.encode_config({"a": "2"}))
         await broker.publisher.read_in_new_session()
         assert broker.image.group_configs == {"kept": {"a": "1"}, "new": {"a": "2"}}
 

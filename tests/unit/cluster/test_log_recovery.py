@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from moldau.cluster.log_recovery import Answers, Questions
-from moldau.cluster.rules.departure import ReplicaCondition
+from moldau.cluster.elections import Answers, Questions
+from moldau.cluster.rules.broker_shutdown import ReplicaCondition
+from moldau.cluster.rules.leader_election import LogEnd
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.errors import ElectionNotNeededError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
 from moldau.simulation.manual_clock import wait_until_idle

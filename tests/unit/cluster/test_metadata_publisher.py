@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.change_notifications import KEPT_SECONDS, PURGE_SECONDS
 from moldau.cluster.metadata_publisher import RETRY_SECONDS
 from moldau.cluster.rules.leader_election import PlannedState
@@ -341,16 +341,16 @@ def test_a_notification_that_makes_no_sense_is_skipped(caplog: pytest.LogCapture
         with caplog.at_level(logging.ERROR):
             await writer.transact(
                 [
-                    Create(path=layout.CONFIG_CHANGE_PREFIX, data=b"{", sequential=True),
-                    Create(path=layout.ISR_CHANGE_PREFIX, data=b"[]", sequential=True),
+                    Create(path=znodes.CONFIG_CHANGE_PREFIX, data=b"{", sequential=True),
+                    Create(path=znodes.ISR_CHANGE_PREFIX, data=b"[]", sequential=True),
                 ]
             )
             await wait_until_idle()
         assert "config_change_0000000000: not JSON" in caplog.text
         assert "isr_change_0000000000: not a JSON object" in caplog.text
-        await writer.set("/config/topics/clicks", layout.encode_config({"a": "1"}))
-        change = layout.encode_config_change(layout.ConfigEntity("topics", "clicks"))
-        await writer.create(layout.CONFIG_CHANGE_PREFIX, change, sequential=True)
+        await writer.set("/config/topics/clicks", znodes.encode_config({"a": "1"}))
+        change = znodes.encode_config_change(znodes.ConfigEntity("topics", "clicks"))
+        await writer.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
         await wait_until_idle()
         assert broker.topic("clicks").configs == {"a": "1"}
 
@@ -364,13 +364,13 @@ def test_changes_of_clients_users_and_unknown_topics_disturb_nobody() -> None:
         image = broker.image
         writer = stage.store.session()
         for entity in (
-            layout.ConfigEntity("users", "alice"),
-            layout.ConfigEntity("clients", "app"),
-            layout.ConfigEntity("brokers", "not-a-number"),
-            layout.ConfigEntity("topics", "unknown"),
+            znodes.ConfigEntity("users", "alice"),
+            znodes.ConfigEntity("clients", "app"),
+            znodes.ConfigEntity("brokers", "not-a-number"),
+            znodes.ConfigEntity("topics", "unknown"),
         ):
-            data = layout.encode_config_change(entity)
-            await writer.create(layout.CONFIG_CHANGE_PREFIX, data, sequential=True)
+            data = znodes.encode_config_change(entity)
+            await writer.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
         await wait_until_idle()
         assert broker.image is image
 
@@ -397,12 +397,12 @@ def test_notifications_are_deleted_when_everybody_has_had_time_to_read_them() ->
         await stage.clock.advance(KEPT_SECONDS - 1)
         await broker.admin.alter_topic_configs("clicks", {"a": "2"})
         await wait_until_idle()
-        names = await broker.session.children(layout.CONFIG_CHANGES)
+        names = await broker.session.children(znodes.CONFIG_CHANGES)
         assert names == ["config_change_0000000000", "config_change_0000000001"]
         await stage.clock.advance(1)
         await broker.admin.alter_topic_configs("clicks", {"a": "3"})
         await wait_until_idle()
-        names = await broker.session.children(layout.CONFIG_CHANGES)
+        names = await broker.session.children(znodes.CONFIG_CHANGES)
         assert names == ["config_change_0000000001", "config_change_0000000002"]
         assert broker.topic("clicks").configs == {"a": "3"}
 
@@ -423,7 +423,7 @@ def test_what_a_change_costs_does_not_grow_with_the_changes_before_it(
 
         async def counting(path: str) -> Sequence[str]:
             found = await children(path)
-            if path == layout.CONFIG_CHANGES:
+            if path == znodes.CONFIG_CHANGES:
                 listed.append(len(found))
             return found
 
@@ -460,9 +460,9 @@ def test_a_broker_that_has_missed_notifications_reads_everything(
         changes._last_read = last_read
         for number in range(2):
             await controller.admin.alter_topic_configs("clicks", {"a": f"{number}"})
-        names = await controller.session.children(layout.CONFIG_CHANGES)
+        names = await controller.session.children(znodes.CONFIG_CHANGES)
         for name in names[:-1]:
-            await controller.session.delete(f"{layout.CONFIG_CHANGES}/{name}")
+            await controller.session.delete(f"{znodes.CONFIG_CHANGES}/{name}")
         changes._last_read = last_read
         await slow.publisher._refresh_configs()
         assert slow.image.topics["orders"].configs == {"a": "1"}

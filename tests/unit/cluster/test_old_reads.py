@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from cluster.stage import RULES
-from moldau.cluster import acl_nodes
+from moldau.cluster import entity_znodes
 from moldau.cluster.acl_writer import AclWriter
-from moldau.cluster.client_metrics import ClientMetricsConfigs
-from moldau.cluster.cluster_identity import ensure_layout
-from moldau.cluster.config_writer import ConfigWriter
+from moldau.cluster.broker_registration import ensure_znodes
+from moldau.cluster.config_writer import ClientMetricsConfigs, ConfigWriter
+from moldau.cluster.credentials import UserCredentials
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.user_credentials import UserCredentials
 from moldau.model import (
     AclBinding,
     AclEntry,
@@ -67,7 +66,7 @@ class Stage:
     async def join(self, host: str) -> Broker:
         opening = open_session(self.service, host=host, clock=self.clock, timeout_seconds=6.0)
         session = await self._cleanup.enter_async_context(opening)
-        await ensure_layout(session, more_paths=acl_nodes.ACL_PATHS)
+        await ensure_znodes(session, more_paths=entity_znodes.ACL_PATHS)
         publisher = MetadataPublisher(session, self.clock, "c", follows_acls=True)
         await publisher.start()
         self._cleanup.push_async_callback(publisher.stop)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from moldau.cluster import layout
-from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster import znodes
+from moldau.cluster.broker_registration import ensure_znodes
 from moldau.cluster.producer_id_blocks import BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlocks
 from moldau.coordination.embedded import EmbeddedSession
 from moldau.errors import MalformedNodeError, RequestTimedOutError
@@ -17,7 +17,7 @@ from .stage import Stage, play
 
 async def session_of(stage: Stage) -> EmbeddedSession:
     session = stage.store.session()
-    await ensure_layout(session)
+    await ensure_znodes(session)
     return session
 
 
@@ -67,9 +67,9 @@ def test_many_who_ask_at_once_take_one_block() -> None:
         blocks = ProducerIdBlocks(session, BrokerId(1))
         ids = await asyncio.gather(*(blocks.next_producer_id() for _ in range(100)))
         assert sorted(ids) == list(range(100))
-        node = await session.get(layout.PRODUCER_ID_BLOCK)
+        node = await session.get(znodes.PRODUCER_ID_BLOCK)
         assert node is not None
-        assert layout.decode_producer_id_block(node.data).last == BLOCK_SIZE - 1
+        assert znodes.decode_producer_id_block(node.data).last == BLOCK_SIZE - 1
 
     play(story)
 
@@ -94,7 +94,7 @@ def test_a_store_without_the_node_is_served_too() -> None:
 def test_a_block_that_makes_no_sense_is_named() -> None:
     async def story(stage: Stage) -> None:
         session = await session_of(stage)
-        await session.set(layout.PRODUCER_ID_BLOCK, b"nonsense")
+        await session.set(znodes.PRODUCER_ID_BLOCK, b"nonsense")
         with pytest.raises(MalformedNodeError, match="/latest_producer_id_block"):
             await ProducerIdBlocks(session, BrokerId(1)).next_producer_id()
 
@@ -105,8 +105,8 @@ def test_a_block_that_makes_no_sense_is_named() -> None:
 def test_ids_do_not_overflow(last: int) -> None:
     async def story(stage: Stage) -> None:
         session = await session_of(stage)
-        block = layout.ProducerIdBlock(broker_id=BrokerId(1), first=0, last=last)
-        await session.set(layout.PRODUCER_ID_BLOCK, layout.encode_producer_id_block(block))
+        block = znodes.ProducerIdBlock(broker_id=BrokerId(1), first=0, last=last)
+        await session.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block))
         with pytest.raises(MalformedNodeError, match="no producer ids are left"):
             await ProducerIdBlocks(session, BrokerId(1)).next_producer_id()
 

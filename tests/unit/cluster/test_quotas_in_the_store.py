@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cluster.stage import Stage, play
-from moldau.cluster import layout, quota_nodes
+from moldau.cluster import entity_znodes, znodes
 from moldau.quotas import DEFAULT, QuotaEntity
 from moldau.simulation.manual_clock import wait_until_idle
 
@@ -34,13 +34,13 @@ PATHS = {
 
 @pytest.mark.parametrize("entity", PATHS, ids=str)
 def test_an_entity_has_its_classic_path(entity: QuotaEntity) -> None:
-    assert quota_nodes.entity_path(entity) == PATHS[entity]
-    assert quota_nodes.find_entity(PATHS[entity]) == entity
+    assert entity_znodes.quota_entity_path(entity) == PATHS[entity]
+    assert entity_znodes.find_quota_entity(PATHS[entity]) == entity
 
 
 @pytest.mark.parametrize("path", ["users", "users/a/clients", "topics/a", "users//clients/b", ""])
 def test_other_paths_are_no_entities(path: str) -> None:
-    assert quota_nodes.find_entity(path) is None
+    assert entity_znodes.find_quota_entity(path) is None
 
 
 def test_quotas_are_stored_announced_and_seen_by_others() -> None:
@@ -57,8 +57,8 @@ def test_quotas_are_stored_announced_and_seen_by_others() -> None:
         assert node is not None
         config = {"producer_byte_rate": "1024", "request_percentage": "12.5"}
         assert json.loads(node.data) == {"version": 1, "config": config}
-        names = await first.session.children(layout.CONFIG_CHANGES)
-        told = await first.session.get(f"{layout.CONFIG_CHANGES}/{names[-1]}")
+        names = await first.session.children(znodes.CONFIG_CHANGES)
+        told = await first.session.get(f"{znodes.CONFIG_CHANGES}/{names[-1]}")
         assert told is not None
         path = "users/alice/clients/app"
         assert json.loads(told.data) == {"version": 2, "entity_path": path}
@@ -93,7 +93,7 @@ def test_what_else_the_node_of_a_user_holds_stays() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
         await broker.session.create(
-            "/config/users/alice", layout.encode_config({"SCRAM-SHA-256": "salt=x"})
+            "/config/users/alice", znodes.encode_config({"SCRAM-SHA-256": "salt=x"})
         )
         await broker.admin.alter_quotas(QuotaEntity("alice"), {PRODUCE: 5.0})
         await broker.admin.alter_quotas(QuotaEntity("alice"), {PRODUCE: None})
@@ -112,7 +112,7 @@ def test_a_damaged_node_keeps_the_last_good_quotas_and_a_change_mends_it(
         broker = await stage.join_and_lead(1)
         entity = QuotaEntity("alice")
         await broker.admin.alter_quotas(entity, {PRODUCE: 5.0})
-        damage = layout.encode_config({PRODUCE: "many"})
+        damage = znodes.encode_config({PRODUCE: "many"})
         await broker.session.set("/config/users/alice", damage)
         await broker.publisher.read_again()
         assert broker.image.quotas == {entity: {PRODUCE: 5.0}}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.cluster.rules.topic_creation import TopicSpec
@@ -44,7 +44,7 @@ def isr_change(member: Member, *isr: int, partition: int = 0) -> PlannedState:
 
 
 def stored_isr(stage: Stage, partition: int = 0) -> list[int]:
-    entry = stage.store.find(layout.partition_state_path("clicks", partition))
+    entry = stage.store.find(znodes.partition_state_path("clicks", partition))
     assert entry is not None
     isr = json.loads(entry.node.data)["isr"]
     assert isinstance(isr, list)
@@ -248,7 +248,7 @@ def test_a_state_of_a_deleted_topic_is_not_written_into_one_made_again_under_its
         assert stored_isr(stage) == [1, 2, 3]
         await wait_until_idle()
         assert await leader.states.write([isr_change(leader, 1, 2)])
-        assert await stage.store.session().children(layout.DELETED_TOPICS)
+        assert await stage.store.session().children(znodes.DELETED_TOPICS)
 
     play(story)
 

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.reassignment import is_moving, plan_redirection
@@ -165,7 +165,7 @@ def test_a_move_whose_answer_was_lost_is_known_under_its_true_version(is_heard_o
         await wait_until_idle()
         await stage.clock.advance(2 * RETRY_SECONDS)
         assert await cancelling == {CLICKS_0: None}
-        node = await one.session.get(layout.topic_path("clicks"))
+        node = await one.session.get(znodes.topic_path("clicks"))
         assert node is not None
         assert one.topic("clicks").version == node.version
         assert one.topic("clicks").partitions[0].replicas == (1, 2)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.delegation_tokens import TOKENS, DelegationTokens, decode_token, encode_token
+from moldau.cluster.credentials import TOKENS, DelegationTokens, decode_token, encode_token
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.errors import (

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from moldau.cluster.user_credentials import LONGEST_USER_NAME, UserCredentials
+from moldau.cluster.credentials import LONGEST_USER_NAME, UserCredentials
 from moldau.coordination.port import Coordination
 
 

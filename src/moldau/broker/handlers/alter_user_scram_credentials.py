@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import MECHANISMS_BY_NUMBER
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.cluster.user_credentials import UserCredentials
+from moldau.cluster.credentials import UserCredentials
 from moldau.errors import (
     DuplicateResourceError,
     ErrorCode,

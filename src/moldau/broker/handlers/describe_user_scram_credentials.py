@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authentication import number_of
 from moldau.broker.authorization import require_cluster
-from moldau.cluster.user_credentials import UserCredentials
+from moldau.cluster.credentials import UserCredentials
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_USER_SCRAM_CREDENTIALS

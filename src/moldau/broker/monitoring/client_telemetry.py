@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
-from moldau.cluster.client_metrics import ClientMetricsConfigs
+from moldau.cluster.config_writer import ClientMetricsConfigs
 from moldau.errors import ErrorCode, KafkaError
 from moldau.metrics import catalogue
 from moldau.metrics.client_metrics import (

@@ -21,15 +21,15 @@ from moldau.broker.monitoring.client_telemetry import ClientTelemetry
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.clock import Clock
-from moldau.cluster.client_metrics import ClientMetricsConfigs
-from moldau.cluster.layout import CLUSTER_ID
-from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.cluster.rules.partition_changes import (
+from moldau.cluster.config_writer import ClientMetricsConfigs
+from moldau.cluster.rules.metadata_image import (
+    MetadataImage,
     PartitionChange,
     describe_isr,
     describe_leader,
-    find_changes,
+    find_partition_changes,
 )
+from moldau.cluster.znodes import CLUSTER_ID
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination, CoordinationError
 from moldau.metrics.figures import BrokerFigures, ConnectionFigures, Histogram
@@ -299,7 +299,7 @@ class ClusterChanges:
     def on_image(
         self, former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
     ) -> None:
-        for change in find_changes(former, image, changed_topics):
+        for change in find_partition_changes(former, image, changed_topics):
             self._count(change, is_controller=image.controller_id == self._broker_id)
             self._remember(change)
         for topic in changed_topics:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from moldau.clock import Clock
-from moldau.cluster.log_recovery import Answers, Questions
+from moldau.cluster.elections import Answers, Questions
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules.groups import AnyGroup
 from moldau.coordinators.groups.rules.offsets import is_current

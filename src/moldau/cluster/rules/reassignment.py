@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from moldau.cluster.rules.eligible_leaders import last_known_replicas
-from moldau.cluster.rules.leader_election import elect
+from moldau.cluster.rules.leader_election import elect_leader, last_known_replicas
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import (
     InvalidReplicaAssignmentError,
@@ -148,7 +147,7 @@ def _arrive(
     )
     if state.leader in in_sync:
         return arrived
-    election = elect(replicas, in_sync, alive, eligible=arrived.elr)
+    election = elect_leader(replicas, in_sync, alive, eligible=arrived.elr)
     if election is None:
         return None
     return replace(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from moldau.cluster.rules.eligible_leaders import as_led
+from moldau.cluster.rules.leader_election import with_in_sync_by_leader
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.model import BrokerId, LeaderEpoch, Offset
 from moldau.replication.rules.follower_progress import (
@@ -288,7 +288,7 @@ class Leadership:
         self.isr = pending
         if self._joining in pending.largest:
             self._joining = None
-        return as_led(self.state, proposed_isr(pending), min_in_sync=min_in_sync)
+        return with_in_sync_by_leader(self.state, proposed_isr(pending), min_in_sync=min_in_sync)
 
     def withdraw(self, version: int) -> None:
         """The proposal over this version is not in force, and never will be."""

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from moldau.cluster.rules.eligible_leaders import effective_min_in_sync
+from moldau.cluster.rules.leader_election import effective_min_in_sync
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
 from moldau.errors import (
     FencedLeaderEpochError,

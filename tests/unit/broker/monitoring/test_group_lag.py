@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from uuid import UUID
 
 from moldau.broker.monitoring.group_lag import GroupLags, Lag
+from moldau.cluster.rules.leader_election import LogEnd
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
-from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.coordinators.groups.rules.records import CommittedOffset
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.testing import ManualClock

@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.cluster.rules.departure import ReplicaCondition, plan_hand_over, plan_return
-from moldau.cluster.rules.eligible_leaders import (
-    as_led,
+from moldau.cluster.rules.broker_shutdown import (
+    ReplicaCondition,
+    plan_broker_start,
+    plan_controlled_shutdown,
+)
+from moldau.cluster.rules.leader_election import (
+    decide_partition_state,
     effective_min_in_sync,
     last_known_replicas,
-    led_by,
     with_in_sync,
+    with_in_sync_by_leader,
+    with_leader,
 )
-from moldau.cluster.rules.leader_election import decide_state
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.model import BrokerId
 
@@ -79,13 +83,13 @@ def test_who_has_a_hole_is_remembered_even_while_enough_are_in_sync() -> None:
 def test_the_last_known_are_forgotten_by_a_leader_with_enough_in_sync() -> None:
     state = partition(1, [1], [1, 2, 3], last_known=[3])
     assert with_in_sync(state, ids(1, 2), min_in_sync=2).last_known_elr == (3,)
-    assert as_led(state, ids(1, 2), min_in_sync=2).last_known_elr == ()
-    assert as_led(state, ids(1, 2), min_in_sync=3).last_known_elr == (3,)
+    assert with_in_sync_by_leader(state, ids(1, 2), min_in_sync=2).last_known_elr == ()
+    assert with_in_sync_by_leader(state, ids(1, 2), min_in_sync=3).last_known_elr == (3,)
 
 
 def test_who_comes_in_again_is_neither_eligible_nor_merely_known() -> None:
     state = partition(1, [1], [1, 2, 3, 4], elr=[2], last_known=[3])
-    assert sets_of(as_led(state, ids(1, 3), min_in_sync=3)) == ((1, 3), (2,), ())
+    assert sets_of(with_in_sync_by_leader(state, ids(1, 3), min_in_sync=3)) == ((1, 3), (2,), ())
 
 
 def test_who_is_no_replica_any_more_is_forgotten() -> None:
@@ -94,10 +98,10 @@ def test_who_is_no_replica_any_more_is_forgotten() -> None:
 
 
 def test_the_last_leader_is_remembered_while_nobody_leads() -> None:
-    nobody = led_by(partition(2, [2], [1, 2]), NOBODY)
+    nobody = with_leader(partition(2, [2], [1, 2]), NOBODY)
     assert (nobody.leader, nobody.leader_epoch, nobody.last_known_leader) == (NOBODY, 6, 2)
-    assert led_by(nobody, NOBODY).last_known_leader == 2
-    assert led_by(nobody, BrokerId(1)).last_known_leader == NOBODY
+    assert with_leader(nobody, NOBODY).last_known_leader == 2
+    assert with_leader(nobody, BrokerId(1)).last_known_leader == NOBODY
 
 
 def test_the_last_known_are_those_with_a_hole_and_the_last_leader() -> None:
@@ -154,17 +158,19 @@ class Model:
     def shrink(self, broker: BrokerId) -> None:
         if self.leads and broker in self.state.isr and broker != self.state.leader:
             isr = tuple(other for other in self.state.isr if other != broker)
-            self.state = as_led(self.state, isr, min_in_sync=self.min_in_sync)
+            self.state = with_in_sync_by_leader(self.state, isr, min_in_sync=self.min_in_sync)
 
     def expand(self, broker: BrokerId) -> None:
         is_near = self.ends[broker] >= self.committed and broker in self.alive
         if self.leads and is_near and broker not in self.state.isr:
             isr = (*self.state.isr, broker)
-            self.state = as_led(self.state, isr, min_in_sync=self.min_in_sync)
+            self.state = with_in_sync_by_leader(self.state, isr, min_in_sync=self.min_in_sync)
 
     def settle(self, broker: BrokerId) -> None:
         if self.leads:
-            self.state = as_led(self.state, self.state.isr, min_in_sync=self.min_in_sync)
+            self.state = with_in_sync_by_leader(
+                self.state, self.state.isr, min_in_sync=self.min_in_sync
+            )
 
     def configure(self, broker: BrokerId) -> None:
         """The leader hears of another `min.insync.replicas` before the others do."""
@@ -187,7 +193,7 @@ class Model:
         if broker in self.alive:
             return
         condition = ReplicaCondition.HOLE if broker in self.holed else ReplicaCondition.WHOLE
-        plan = plan_return(
+        plan = plan_broker_start(
             [topic(self.state)],
             broker,
             tuple(self.alive),
@@ -201,7 +207,7 @@ class Model:
 
     def stop(self, broker: BrokerId) -> None:
         if broker in self.alive:
-            plan = plan_hand_over(
+            plan = plan_controlled_shutdown(
                 [topic(self.state)], broker, tuple(self.alive), min_in_sync_of=lambda _: 2
             )
             for one in plan:
@@ -209,7 +215,9 @@ class Model:
             self.alive.discard(broker)
 
     def elect(self, broker: BrokerId) -> None:
-        state = decide_state(self.state, tuple(self.alive), min_in_sync=2, controller_epoch=4)
+        state = decide_partition_state(
+            self.state, tuple(self.alive), min_in_sync=2, controller_epoch=4
+        )
         self.state = self.state if state is None else state
 
     def check(self) -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from moldau.cluster.rules.leader_election import (
     Election,
     PlannedState,
-    decide_state,
-    elect,
-    first_state,
+    decide_partition_state,
+    elect_leader,
+    first_partition_state,
     plan_elections,
 )
 from moldau.cluster.rules.metadata_image import PartitionState, TopicState
@@ -40,52 +40,52 @@ def topic(name: str, *partitions: PartitionState) -> TopicState:
 
 
 def test_the_first_replica_that_is_alive_and_in_sync_leads() -> None:
-    election = elect(ids(1, 2, 3), ids(3, 2), ids(1, 2, 3))
+    election = elect_leader(ids(1, 2, 3), ids(3, 2), ids(1, 2, 3))
     assert election == Election(BrokerId(2), ids(3, 2))
 
 
 def test_brokers_that_are_gone_leave_the_in_sync_set() -> None:
-    election = elect(ids(1, 2, 3), ids(1, 2, 3), ids(2, 3))
+    election = elect_leader(ids(1, 2, 3), ids(1, 2, 3), ids(2, 3))
     assert election == Election(BrokerId(2), ids(2, 3))
 
 
 def test_nobody_leads_when_no_replica_in_sync_is_alive() -> None:
-    assert elect(ids(1, 2), ids(1), ids(2)) is None
+    assert elect_leader(ids(1, 2), ids(1), ids(2)) is None
 
 
 def test_one_that_is_eligible_leads_alone_when_nobody_in_sync_is_alive() -> None:
-    election = elect(ids(1, 2, 3), ids(1), ids(2, 3), eligible=ids(3))
+    election = elect_leader(ids(1, 2, 3), ids(1), ids(2, 3), eligible=ids(3))
     assert election == Election(BrokerId(3), ids(3))
 
 
 def test_who_is_in_sync_goes_before_who_is_eligible() -> None:
-    election = elect(ids(1, 2, 3), ids(3), ids(1, 2, 3), eligible=ids(1))
+    election = elect_leader(ids(1, 2, 3), ids(3), ids(1, 2, 3), eligible=ids(1))
     assert election == Election(BrokerId(3), ids(3))
 
 
 def test_who_is_eligible_and_dead_does_not_lead() -> None:
-    assert elect(ids(1, 2), ids(1), ids(3), eligible=ids(2, 3)) is None
+    assert elect_leader(ids(1, 2), ids(1), ids(3), eligible=ids(2, 3)) is None
 
 
 def test_a_new_partition_is_led_by_its_first_living_replica() -> None:
-    state = first_state(ids(1, 2, 3), ids(2, 3), controller_epoch=4)
+    state = first_partition_state(ids(1, 2, 3), ids(2, 3), controller_epoch=4)
     assert (state.leader, state.leader_epoch, state.isr) == (2, 0, (2, 3))
     assert (state.replicas, state.controller_epoch) == ((1, 2, 3), 4)
 
 
 def test_a_new_partition_without_a_living_replica_has_no_leader() -> None:
-    state = first_state(ids(1), (), controller_epoch=4)
+    state = first_partition_state(ids(1), (), controller_epoch=4)
     assert (state.leader, state.isr) == (NO_BROKER, ())
 
 
 def test_a_living_leader_stays() -> None:
     state = partition(2, ids(1, 2), ids(1, 2))
-    assert decide_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4) is None
+    assert decide_partition_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4) is None
 
 
 def test_a_dead_leader_is_replaced_under_a_new_epoch() -> None:
     state = partition(1, ids(1, 2), ids(1, 2))
-    decided = decide_state(state, ids(2), min_in_sync=1, controller_epoch=4)
+    decided = decide_partition_state(state, ids(2), min_in_sync=1, controller_epoch=4)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 6, (2,))
     assert decided.version == state.version
@@ -93,24 +93,24 @@ def test_a_dead_leader_is_replaced_under_a_new_epoch() -> None:
 
 def test_when_nobody_may_lead_the_in_sync_set_is_remembered() -> None:
     state = partition(1, ids(1), ids(1, 2))
-    decided = decide_state(state, ids(2), min_in_sync=1, controller_epoch=4)
+    decided = decide_partition_state(state, ids(2), min_in_sync=1, controller_epoch=4)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (NO_BROKER, 6, (1,))
-    assert decide_state(decided, ids(2), min_in_sync=1, controller_epoch=4) is None
+    assert decide_partition_state(decided, ids(2), min_in_sync=1, controller_epoch=4) is None
 
 
 def test_the_last_in_sync_replica_leads_when_it_comes_back() -> None:
     state = partition(-1, ids(1), ids(1, 2))
-    decided = decide_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4)
+    decided = decide_partition_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 6, (1,))
 
 
 def test_a_partition_without_a_state_gets_its_first_one() -> None:
     state = replace(partition(-1, (), ids(1, 2)), version=-1, leader_epoch=LeaderEpoch(0))
-    decided = decide_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4)
-    assert decided == first_state(ids(1, 2), ids(1, 2), 4)
-    assert decide_state(state, ids(3), min_in_sync=1, controller_epoch=4) is None
+    decided = decide_partition_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4)
+    assert decided == first_partition_state(ids(1, 2), ids(1, 2), 4)
+    assert decide_partition_state(state, ids(3), min_in_sync=1, controller_epoch=4) is None
 
 
 def test_a_plan_names_the_partitions_whose_leader_is_gone() -> None:
@@ -150,7 +150,7 @@ def test_a_leader_is_alive_a_replica_and_in_its_own_in_sync_set(
 ) -> None:
     isr = data.draw(st.lists(st.sampled_from(replicas), unique=True))
     eligible = data.draw(st.lists(st.sampled_from(replicas), unique=True))
-    election = elect(replicas, isr, alive, eligible=eligible)
+    election = elect_leader(replicas, isr, alive, eligible=eligible)
     candidates = {*isr, *eligible} & set(alive)
     if election is None:
         assert not candidates
@@ -164,9 +164,9 @@ def test_a_leader_is_alive_a_replica_and_in_its_own_in_sync_set(
 
 def test_two_elections_in_a_row_change_nothing_the_second_time() -> None:
     state = partition(1, ids(1, 3), ids(1, 2, 3))
-    decided = decide_state(state, ids(2, 3), min_in_sync=2, controller_epoch=4)
+    decided = decide_partition_state(state, ids(2, 3), min_in_sync=2, controller_epoch=4)
     assert decided is not None
-    assert decide_state(decided, ids(2, 3), min_in_sync=2, controller_epoch=5) is None
+    assert decide_partition_state(decided, ids(2, 3), min_in_sync=2, controller_epoch=5) is None
 
 
 # Replicas that are gone

@@ -15,7 +15,7 @@ from moldau.cluster.rules.metadata_image import (
     MetadataImage,
     PartitionState,
     TopicState,
-    find_set_back,
+    find_regressed_epochs,
     newest_states,
 )
 from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId, TopicPartition
@@ -215,11 +215,13 @@ def at(epoch: int, version: int) -> TopicState:
 def test_a_store_was_set_back_also_where_others_have_written_to_it_since() -> None:
     """DEL-2: their elections count versions up again, and epochs that were given before."""
     key = TopicPartition("clicks", 0)
-    assert find_set_back(at(10, 20), at(5, 10)) == {key: 10}
-    assert find_set_back(at(10, 20), at(6, 25)) == {key: 10}
-    assert find_set_back(at(10, 20), at(11, 3)) == {}
-    assert find_set_back(at(10, 20), at(10, 19)) == {}  # and its in-sync set says nothing else
-    assert find_set_back(at(10, 20), at(10, 25)) == {}
+    assert find_regressed_epochs(at(10, 20), at(5, 10)) == {key: 10}
+    assert find_regressed_epochs(at(10, 20), at(6, 25)) == {key: 10}
+    assert find_regressed_epochs(at(10, 20), at(11, 3)) == {}
+    assert (
+        find_regressed_epochs(at(10, 20), at(10, 19)) == {}
+    )  # and its in-sync set says nothing else
+    assert find_regressed_epochs(at(10, 20), at(10, 25)) == {}
 
 
 def test_states_of_another_topic_of_the_same_name_do_not_count() -> None:

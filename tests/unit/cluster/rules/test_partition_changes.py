@@ -13,11 +13,9 @@ from moldau.cluster.rules.metadata_image import (
     MetadataImage,
     PartitionState,
     TopicState,
-)
-from moldau.cluster.rules.partition_changes import (
     describe_isr,
     describe_leader,
-    find_changes,
+    find_partition_changes,
 )
 from moldau.metrics.figures import BrokerFigures
 from moldau.metrics.history import EventKind, History
@@ -74,7 +72,7 @@ def test_what_changed_is_said(
     leader: str | None,
     is_unclean: bool,
 ) -> None:
-    (change,) = find_changes(image(former), image(state), ["t"])
+    (change,) = find_partition_changes(image(former), image(state), ["t"])
     assert change.is_unclean is is_unclean
     for told, expected in ((describe_isr(change), isr), (describe_leader(change), leader)):
         assert (told is None) is (expected is None)
@@ -83,7 +81,7 @@ def test_what_changed_is_said(
 
 def test_what_is_new_or_gone_or_the_same_is_no_change() -> None:
     for former, state in ((None, LED), (LED, None), (LED, LED), (LED, replace(LED, version=9))):
-        assert not list(find_changes(image(former), image(state), ["t"]))
+        assert not list(find_partition_changes(image(former), image(state), ["t"]))
 
 
 def test_a_broker_counts_what_it_is_responsible_for_and_remembers_all() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.leader_election import (
+    PlannedState,
+    plan_rebalancing,
+    prefer_first_replica,
+)
 from moldau.cluster.rules.metadata_image import PartitionState
-from moldau.cluster.rules.preferred_leaders import plan_rebalancing, prefer_first_replica
 
 from .partitions import NOBODY, ids, partition, topic
 

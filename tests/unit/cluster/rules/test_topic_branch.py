@@ -7,10 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.rules.metadata_image import BranchOrigin, PartitionState, TopicState
-from moldau.cluster.rules.topic_branch import plan_topic_branch
-from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.cluster.rules.topic_creation import TopicSpec, plan_topic_branch
 from moldau.cluster.topic_operations import assignment_of
 from moldau.errors import (
     InvalidRequestError,
@@ -69,9 +68,9 @@ def test_its_epochs_are_later_than_all_of_the_origin():
 def test_the_origin_is_in_the_node_of_the_topic():
     made = plan(TopicSpec(name="trial"))
     assignment = assignment_of(made)
-    assert layout.decode_topic("trial", layout.encode_topic(assignment)) == assignment
+    assert znodes.decode_topic("trial", znodes.encode_topic(assignment)) == assignment
     plain = assignment_of(SOURCE)
-    assert b"branch" not in layout.encode_topic(plain)
+    assert b"branch" not in znodes.encode_topic(plain)
 
 
 MOVING = replace(SOURCE.partitions[0], adding_replicas=(THREE,))

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from moldau.cluster.rules.leader_election import first_state
+from moldau.cluster.rules.leader_election import first_partition_state
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.replica_placement import BrokerRack
 from moldau.cluster.rules.topic_creation import (
@@ -59,7 +59,9 @@ def plan(
 
 
 def topic_with(*replicas: tuple[int, ...]) -> TopicState:
-    partitions = (first_state([BrokerId(b) for b in brokers], (), 1) for brokers in replicas)
+    partitions = (
+        first_partition_state([BrokerId(b) for b in brokers], (), 1) for brokers in replicas
+    )
     return TopicState(name="clicks", topic_id=TopicId(UUID(int=1)), partitions=tuple(partitions))
 
 

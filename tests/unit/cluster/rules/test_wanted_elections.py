@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.leader_election import (
+    LogEnd,
+    PlannedState,
+    decide_preferred_election,
+    decide_unclean_election,
+    find_without_leader,
+    is_unclean_election,
+    plan_requested_elections,
+)
 from moldau.cluster.rules.metadata_image import (
     NO_NODE,
     BrokerState,
     MetadataImage,
     PartitionState,
     TopicState,
-)
-from moldau.cluster.rules.unclean_recovery import LogEnd
-from moldau.cluster.rules.wanted_elections import (
-    decide_preferred,
-    decide_unclean,
-    find_without_leader,
-    is_unclean,
-    plan_wanted,
 )
 from moldau.errors import (
     ElectionNotNeededError,
@@ -43,20 +43,22 @@ def image(*partitions: PartitionState, alive: tuple[int, ...] = (1, 2)) -> Metad
 def unclean(
     state: PartitionState, *alive: int, ends: dict[BrokerId, LogEnd] | None = None
 ) -> PartitionState:
-    return decide_unclean(state, ids(*alive), ends or {}, min_in_sync=1, controller_epoch=4)
+    return decide_unclean_election(
+        state, ids(*alive), ends or {}, min_in_sync=1, controller_epoch=4
+    )
 
 
 # The preferred replica
 
 
 def test_the_preferred_replica_leads() -> None:
-    state = decide_preferred(partition(2, [2, 1], [1, 2]), ids(1, 2), 4)
+    state = decide_preferred_election(partition(2, [2, 1], [1, 2]), ids(1, 2), 4)
     assert (state.leader, state.leader_epoch, state.controller_epoch) == (1, 6, 4)
 
 
 def test_a_preferred_replica_that_leads_needs_no_election() -> None:
     with pytest.raises(ElectionNotNeededError):
-        decide_preferred(partition(1, [1, 2], [1, 2]), ids(1, 2), 4)
+        decide_preferred_election(partition(1, [1, 2], [1, 2]), ids(1, 2), 4)
 
 
 def test_a_preferred_replica_that_is_away_or_behind_does_not_lead() -> None:
@@ -66,7 +68,7 @@ def test_a_preferred_replica_that_is_away_or_behind_does_not_lead() -> None:
         (partition(1, [1, 2], [1, 2]), ids(2)),
     ):
         with pytest.raises(PreferredLeaderNotAvailableError):
-            decide_preferred(state, alive, 4)
+            decide_preferred_election(state, alive, 4)
 
 
 # Unclean ones
@@ -81,7 +83,7 @@ def test_who_has_everything_leads_before_anybody_else() -> None:
     former = partition(NOBODY, [2], [1, 2])
     state = unclean(former, 1, 2, ends={BrokerId(1): LogEnd(9, 100)})
     assert state.leader == 2
-    assert not is_unclean(PlannedState(topic(former), 0, former, state))
+    assert not is_unclean_election(PlannedState(topic(former), 0, former, state))
 
 
 def test_of_those_who_tell_their_ends_the_best_leads() -> None:
@@ -89,7 +91,7 @@ def test_of_those_who_tell_their_ends_the_best_leads() -> None:
     ends = {BrokerId(1): LogEnd(4, 100), BrokerId(2): LogEnd(5, 10)}
     state = unclean(former, 1, 2, ends=ends)
     assert (state.leader, state.isr) == (2, (2,))
-    assert is_unclean(PlannedState(topic(former), 0, former, state))
+    assert is_unclean_election(PlannedState(topic(former), 0, former, state))
 
 
 def test_where_nobody_tells_the_first_that_lives_leads() -> None:
@@ -112,9 +114,9 @@ def test_each_partition_is_planned_or_refused() -> None:
     )
 
     def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState:
-        return decide_preferred(state, known.brokers.keys(), 4)
+        return decide_preferred_election(state, known.brokers.keys(), 4)
 
-    found = plan_wanted(known, [CLICKS_0, CLICKS_1, CLICKS_2, ORDERS_0], decide)
+    found = plan_requested_elections(known, [CLICKS_0, CLICKS_1, CLICKS_2, ORDERS_0], decide)
     assert [(one.partition, one.state.leader) for one in found.plan] == [(0, 1)]
     assert {key: type(error) for key, error in found.refused.items()} == {
         CLICKS_1: ElectionNotNeededError,

@@ -33,8 +33,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from enum import Enum, auto
 
-from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
-from moldau.cluster.rules.leader_election import PlannedState, elect
+from moldau.cluster.rules.leader_election import (
+    MinInSync,
+    PlannedState,
+    elect_leader,
+    with_in_sync,
+    with_leader,
+)
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 
@@ -48,7 +53,7 @@ class ReplicaCondition(Enum):
     OFFLINE = auto()  # on a disk that cannot be read
 
 
-Concerns = Callable[[TopicState, int], bool]
+IsConcerned = Callable[[TopicState, int], bool]
 """Whether it is about this partition."""
 
 FindCondition = Callable[[TopicState, int], ReplicaCondition]
@@ -89,14 +94,14 @@ def _has_seen_nothing(topic: TopicState, partition: int) -> int:
     return -1
 
 
-def plan_hand_over(
+def plan_controlled_shutdown(
     topics: Iterable[TopicState],
     broker: BrokerId,
     alive: Collection[BrokerId],
     *,
     min_in_sync_of: MinInSync,
     is_whole: bool = True,
-    concerns: Concerns = lambda topic, partition: True,
+    concerns: IsConcerned = lambda topic, partition: True,
 ) -> list[PlannedState]:
     """The states of the partitions that this broker can leave to others.
 
@@ -107,12 +112,12 @@ def plan_hand_over(
     def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
         if not concerns(topic, number):
             return None
-        return _handed_over(state, broker, others, min_in_sync_of(topic), is_whole=is_whole)
+        return _without_broker(state, broker, others, min_in_sync_of(topic), is_whole=is_whole)
 
     return _plan(topics, broker, decide)
 
 
-def plan_return(
+def plan_broker_start(
     topics: Iterable[TopicState],
     broker: BrokerId,
     alive: Collection[BrokerId],
@@ -127,21 +132,21 @@ def plan_return(
     def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
         seen_epoch = seen_epoch_of(topic, number)
         if seen_epoch > state.leader_epoch:
-            return _set_back(state, broker, seen_epoch)
+            return _after_regression(state, broker, seen_epoch)
         match condition_of(topic, number):
             case ReplicaCondition.WHOLE:
-                return _led_anew(state, broker)
+                return _with_new_epoch(state, broker)
             case ReplicaCondition.HOLE if len(state.replicas) == 1:
-                return _led_anew(state, broker)
+                return _with_new_epoch(state, broker)
             case ReplicaCondition.HOLE | ReplicaCondition.GONE:
-                return _confessed(state, broker, min_in_sync_of(topic))
+                return _after_unclean_shutdown(state, broker, min_in_sync_of(topic))
             case ReplicaCondition.OFFLINE:
-                return _handed_over(state, broker, others, min_in_sync_of(topic), is_whole=False)
+                return _without_broker(state, broker, others, min_in_sync_of(topic), is_whole=False)
 
     return _plan(topics, broker, decide)
 
 
-def plan_set_back(
+def plan_regressed_store(
     topics: Iterable[TopicState], broker: BrokerId, seen_epoch_of: FindEpoch
 ) -> list[PlannedState]:
     """What a broker writes that kept running while its session was renewed.
@@ -154,13 +159,13 @@ def plan_set_back(
         for number, former in enumerate(topic.partitions):
             seen_epoch = seen_epoch_of(topic, number)
             if former.version != NO_NODE and seen_epoch > former.leader_epoch:
-                state = _set_back(former, broker, seen_epoch)
+                state = _after_regression(former, broker, seen_epoch)
                 plan.append(PlannedState(topic, number, former, state))
     return plan
 
 
 def find_only_copies(
-    topics: Iterable[TopicState], broker: BrokerId, is_lost: Concerns
+    topics: Iterable[TopicState], broker: BrokerId, is_lost: IsConcerned
 ) -> list[TopicPartition]:
     """The partitions of which nobody else is known to have all that a lost log of this broker had.
 
@@ -203,7 +208,7 @@ def _plan(
     return plan
 
 
-def _handed_over(
+def _without_broker(
     state: PartitionState,
     broker: BrokerId,
     others: Collection[BrokerId],
@@ -219,25 +224,27 @@ def _handed_over(
         if not leaves_in_sync and not leaves_eligible:
             return None
         return with_in_sync(state, remaining, min_in_sync=min_in_sync, holed=holed)
-    election = elect(state.replicas, remaining, others, eligible=state.elr)
+    election = elect_leader(state.replicas, remaining, others, eligible=state.elr)
     if election is None:
         return None
     isr = remaining if election.leader in remaining else election.isr
     changed = with_in_sync(state, isr, min_in_sync=min_in_sync, holed=holed)
-    return led_by(changed, election.leader)
+    return with_leader(changed, election.leader)
 
 
-def _led_anew(state: PartitionState, broker: BrokerId) -> PartitionState | None:
-    return led_by(state, broker) if state.leader == broker else None
+def _with_new_epoch(state: PartitionState, broker: BrokerId) -> PartitionState | None:
+    return with_leader(state, broker) if state.leader == broker else None
 
 
-def _confessed(state: PartitionState, broker: BrokerId, min_in_sync: int) -> PartitionState:
+def _after_unclean_shutdown(
+    state: PartitionState, broker: BrokerId, min_in_sync: int
+) -> PartitionState:
     isr = _without(state.isr, broker)
     changed = with_in_sync(state, isr, min_in_sync=min_in_sync, holed=(broker,))
-    return led_by(changed, NO_BROKER) if state.leader == broker else changed
+    return with_leader(changed, NO_BROKER) if state.leader == broker else changed
 
 
-def _set_back(state: PartitionState, broker: BrokerId, seen_epoch: int) -> PartitionState:
+def _after_regression(state: PartitionState, broker: BrokerId, seen_epoch: int) -> PartitionState:
     is_alone = state.replicas == (broker,)
     return replace(
         state,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster import layout
-from moldau.cluster.layout import ConfigEntity, ProducerIdBlock, TopicAssignment
+from moldau.cluster import znodes
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, BrokerState, Endpoint, PartitionState
+from moldau.cluster.znodes import ConfigEntity, ProducerIdBlock, TopicAssignment
 from moldau.errors import MalformedNodeError
 from moldau.model import NO_BROKER, BrokerId, LeaderEpoch, TopicId
 
@@ -33,19 +33,19 @@ def fields(data: bytes) -> object:
 
 def test_the_cluster_id() -> None:
     data = b'{"version":"1","id":"HApw8pLOT3-qhrqtyo5oFQ"}'
-    assert layout.decode_cluster_id(data) == "HApw8pLOT3-qhrqtyo5oFQ"
-    assert layout.encode_cluster_id("HApw8pLOT3-qhrqtyo5oFQ") == data
+    assert znodes.decode_cluster_id(data) == "HApw8pLOT3-qhrqtyo5oFQ"
+    assert znodes.encode_cluster_id("HApw8pLOT3-qhrqtyo5oFQ") == data
 
 
 def test_the_controller() -> None:
     data = b'{"version":1,"brokerid":3,"timestamp":"1550858501807"}'
-    assert layout.decode_controller(data) == 3
-    assert layout.encode_controller(BrokerId(3), 1550858501807) == data
+    assert znodes.decode_controller(data) == 3
+    assert znodes.encode_controller(BrokerId(3), 1550858501807) == data
 
 
 def test_the_controller_epoch() -> None:
-    assert layout.decode_controller_epoch(b"2") == 2
-    assert layout.encode_controller_epoch(2) == b"2"
+    assert znodes.decode_controller_epoch(b"2") == 2
+    assert znodes.encode_controller_epoch(2) == b"2"
 
 
 def test_a_broker_of_version_4() -> None:
@@ -55,7 +55,7 @@ def test_a_broker_of_version_4() -> None:
         b'"timestamp":"1550858517088","port":9092,"version":4}'
     )
     endpoint = Endpoint(listener_name="PLAINTEXT", host="172.16.0.6", port=9092)
-    assert layout.decode_broker(ONE, data, epoch=7) == BrokerState(
+    assert znodes.decode_broker(ONE, data, epoch=7) == BrokerState(
         id=ONE, endpoints=(endpoint,), epoch=7
     )
 
@@ -63,7 +63,7 @@ def test_a_broker_of_version_4() -> None:
 def test_a_broker_of_version_1() -> None:
     data = b'{"version":1,"host":"localhost","port":9092,"jmx_port":9999,"timestamp":"2233345666"}'
     endpoint = Endpoint(listener_name="PLAINTEXT", host="localhost", port=9092)
-    assert layout.decode_broker(ONE, data, epoch=7).endpoints == (endpoint,)
+    assert znodes.decode_broker(ONE, data, epoch=7).endpoints == (endpoint,)
 
 
 def test_a_broker_of_version_2_names_protocols_as_listeners() -> None:
@@ -71,7 +71,7 @@ def test_a_broker_of_version_2_names_protocols_as_listeners() -> None:
         b'{"version":2,"host":"localhost","port":9092,"jmx_port":9999,"timestamp":"2233345666",'
         b'"endpoints":["PLAINTEXT://host1:9092","SSL://host1:9093"]}'
     )
-    broker = layout.decode_broker(ONE, data, epoch=7)
+    broker = znodes.decode_broker(ONE, data, epoch=7)
     assert [e.security_protocol for e in broker.endpoints] == ["PLAINTEXT", "SSL"]
 
 
@@ -84,7 +84,7 @@ def test_a_broker_is_written_in_version_5() -> None:
         ),
         rack="dc1",
     )
-    assert fields(layout.encode_broker(broker, 1550858517088)) == {
+    assert fields(znodes.encode_broker(broker, 1550858517088)) == {
         "version": 5,
         "host": "example.org",
         "port": 9092,
@@ -95,13 +95,13 @@ def test_a_broker_is_written_in_version_5() -> None:
         "rack": "dc1",
         "features": {},
     }
-    data = layout.encode_broker(broker, 1550858517088)
-    assert layout.decode_broker(ONE, data, epoch=-1) == broker
+    data = znodes.encode_broker(broker, 1550858517088)
+    assert znodes.decode_broker(ONE, data, epoch=-1) == broker
 
 
 def test_a_broker_without_a_plaintext_listener_has_no_host_at_the_top() -> None:
     endpoint = Endpoint(listener_name="SSL", host="host", port=1, security_protocol="SSL")
-    written = fields(layout.encode_broker(BrokerState(id=ONE, endpoints=(endpoint,)), 0))
+    written = fields(znodes.encode_broker(BrokerState(id=ONE, endpoints=(endpoint,)), 0))
     assert isinstance(written, dict)
     assert (written["host"], written["port"]) == (None, -1)
     assert "rack" not in written
@@ -109,7 +109,7 @@ def test_a_broker_without_a_plaintext_listener_has_no_host_at_the_top() -> None:
 
 def test_a_topic_of_version_1() -> None:
     data = b'{"version":1,"partitions":{"2":[2,3],"1":[1,2],"0":[3,1]}}'
-    assert layout.decode_topic("first", data) == TopicAssignment(
+    assert znodes.decode_topic("first", data) == TopicAssignment(
         topic_id=NO_TOPIC_ID, replicas=((3, 1), (1, 2), (2, 3))
     )
 
@@ -119,7 +119,7 @@ def test_a_topic_of_version_2() -> None:
         b'{"version":2,"partitions":{"0":[1,2,3]},"adding_replicas":{"0":[3]},'
         b'"removing_replicas":{"0":[1]}}'
     )
-    assert layout.decode_topic("first", data) == TopicAssignment(
+    assert znodes.decode_topic("first", data) == TopicAssignment(
         topic_id=NO_TOPIC_ID, replicas=((1, 2, 3),), adding={0: (3,)}, removing={0: (1,)}
     )
 
@@ -128,7 +128,7 @@ def test_a_topic_is_written_in_version_3() -> None:
     assignment = TopicAssignment(
         topic_id=TopicId(UUID(int=1)), replicas=((BrokerId(1), BrokerId(2)), (BrokerId(2),))
     )
-    assert fields(layout.encode_topic(assignment)) == {
+    assert fields(znodes.encode_topic(assignment)) == {
         "version": 3,
         "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ",
         "partitions": {"0": [1, 2], "1": [2]},
@@ -140,7 +140,7 @@ def test_a_topic_is_written_in_version_3() -> None:
 def test_a_partition_state() -> None:
     data = b'{"controller_epoch":2,"leader":2,"version":1,"leader_epoch":2,"isr":[2,1]}'
     assignment = TopicAssignment(topic_id=NO_TOPIC_ID, replicas=((BrokerId(1), BrokerId(2)),))
-    state = layout.decode_partition_state("first", 0, data, 3, assignment)
+    state = znodes.decode_partition_state("first", 0, data, 3, assignment)
     assert state == PartitionState(
         leader=BrokerId(2),
         leader_epoch=LeaderEpoch(2),
@@ -149,7 +149,7 @@ def test_a_partition_state() -> None:
         controller_epoch=2,
         version=3,
     )
-    assert layout.encode_partition_state(state) == data
+    assert znodes.encode_partition_state(state) == data
 
 
 def test_a_partition_state_with_eligible_leaders() -> None:
@@ -159,50 +159,50 @@ def test_a_partition_state_with_eligible_leaders() -> None:
         b'"eligible_leader_replicas":[1],"last_known_elr":[2],"last_known_leader":2}'
     )
     assignment = TopicAssignment(topic_id=NO_TOPIC_ID, replicas=((BrokerId(1), BrokerId(2)),))
-    state = layout.decode_partition_state("first", 0, data, 3, assignment)
+    state = znodes.decode_partition_state("first", 0, data, 3, assignment)
     assert (state.elr, state.last_known_elr, state.last_known_leader) == ((1,), (2,), 2)
-    assert layout.encode_partition_state(state) == data
+    assert znodes.encode_partition_state(state) == data
 
 
 def test_a_config() -> None:
     data = b'{"version":1,"config":{"retention.ms":"1000"}}'
-    assert layout.decode_config("/config/topics/t", data) == {"retention.ms": "1000"}
-    assert layout.encode_config({"retention.ms": "1000"}) == data
-    assert layout.decode_config("/config/topics/t", b"") == {}
-    assert layout.encode_config({}) == b'{"version":1,"config":{}}'
+    assert znodes.decode_config("/config/topics/t", data) == {"retention.ms": "1000"}
+    assert znodes.encode_config({"retention.ms": "1000"}) == data
+    assert znodes.decode_config("/config/topics/t", b"") == {}
+    assert znodes.encode_config({}) == b'{"version":1,"config":{}}'
 
 
 def test_a_config_change() -> None:
     data = b'{"version":2,"entity_path":"topics/clicks"}'
-    assert layout.decode_config_change("/c", data) == ConfigEntity("topics", "clicks")
-    assert layout.encode_config_change(ConfigEntity("topics", "clicks")) == data
+    assert znodes.decode_config_change("/c", data) == ConfigEntity("topics", "clicks")
+    assert znodes.encode_config_change(ConfigEntity("topics", "clicks")) == data
     older = b'{"version":1,"entity_type":"topics","entity_name":"clicks"}'
-    assert layout.decode_config_change("/c", older) == ConfigEntity("topics", "clicks")
+    assert znodes.decode_config_change("/c", older) == ConfigEntity("topics", "clicks")
     whole_cluster = b'{"version":2,"entity_path":"brokers/<default>"}'
-    assert layout.decode_config_change("/c", whole_cluster) == ConfigEntity("brokers", "<default>")
+    assert znodes.decode_config_change("/c", whole_cluster) == ConfigEntity("brokers", "<default>")
 
 
 def test_an_isr_change() -> None:
     data = b'{"version":1,"partitions":[{"topic":"a","partition":0},{"topic":"b","partition":2}]}'
-    assert layout.decode_isr_change("/i", data) == {("a", 0), ("b", 2)}
-    assert layout.encode_isr_change([("a", 0), ("b", 2)]) == data
+    assert znodes.decode_isr_change("/i", data) == {("a", 0), ("b", 2)}
+    assert znodes.encode_isr_change([("a", 0), ("b", 2)]) == data
 
 
 def test_a_block_of_producer_ids() -> None:
     data = b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
     block = ProducerIdBlock(broker_id=ONE, first=0, last=999)
-    assert layout.decode_producer_id_block(data) == block
-    assert layout.encode_producer_id_block(block) == data
+    assert znodes.decode_producer_id_block(data) == block
+    assert znodes.encode_producer_id_block(block) == data
 
 
 def test_paths_are_the_classic_ones() -> None:
-    assert layout.broker_path(ONE) == "/brokers/ids/1"
-    assert layout.topic_path("t") == "/brokers/topics/t"
-    assert layout.partition_state_path("t", 2) == "/brokers/topics/t/partitions/2/state"
-    assert layout.topic_config_path("t") == "/config/topics/t"
-    assert layout.broker_config_path(ONE) == "/config/brokers/1"
-    assert layout.broker_config_path(None) == "/config/brokers/<default>"
-    assert layout.delete_topic_path("t") == "/admin/delete_topics/t"
+    assert znodes.broker_path(ONE) == "/brokers/ids/1"
+    assert znodes.topic_path("t") == "/brokers/topics/t"
+    assert znodes.partition_state_path("t", 2) == "/brokers/topics/t/partitions/2/state"
+    assert znodes.topic_config_path("t") == "/config/topics/t"
+    assert znodes.broker_config_path(ONE) == "/config/brokers/1"
+    assert znodes.broker_config_path(None) == "/config/brokers/<default>"
+    assert znodes.delete_topic_path("t") == "/admin/delete_topics/t"
 
 
 # There and back
@@ -219,12 +219,12 @@ def test_any_assignment_survives_being_written(
         adding=data.draw(st.dictionaries(numbers, replica_lists)),
         removing=data.draw(st.dictionaries(numbers, replica_lists)),
     )
-    assert layout.decode_topic("t", layout.encode_topic(assignment)) == assignment
+    assert znodes.decode_topic("t", znodes.encode_topic(assignment)) == assignment
 
 
 @given(configs)
 def test_any_config_survives_being_written(config: dict[str, str]) -> None:
-    assert layout.decode_config("/c", layout.encode_config(config)) == config
+    assert znodes.decode_config("/c", znodes.encode_config(config)) == config
 
 
 @given(replica_lists, replica_lists, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
@@ -247,28 +247,28 @@ def test_any_partition_state_survives_being_written(
         version=4,
     )
     assignment = TopicAssignment(topic_id=NO_TOPIC_ID, replicas=(isr,))
-    data = layout.encode_partition_state(state)
-    assert layout.decode_partition_state("t", 0, data, 4, assignment) == state
+    data = znodes.encode_partition_state(state)
+    assert znodes.decode_partition_state("t", 0, data, 4, assignment) == state
 
 
 # Nonsense
 
 ASSIGNMENT = TopicAssignment(topic_id=NO_TOPIC_ID, replicas=((ONE,),))
 DECODERS: dict[str, Callable[[bytes], object]] = {
-    "/cluster/id": layout.decode_cluster_id,
-    "/controller": layout.decode_controller,
-    "/controller_epoch": layout.decode_controller_epoch,
-    "/brokers/ids/1": lambda data: layout.decode_broker(ONE, data, epoch=1),
-    "/brokers/topics/t": lambda data: layout.decode_topic("t", data),
-    "/brokers/topics/t/partitions/0/state": lambda data: layout.decode_partition_state(
+    "/cluster/id": znodes.decode_cluster_id,
+    "/controller": znodes.decode_controller,
+    "/controller_epoch": znodes.decode_controller_epoch,
+    "/brokers/ids/1": lambda data: znodes.decode_broker(ONE, data, epoch=1),
+    "/brokers/topics/t": lambda data: znodes.decode_topic("t", data),
+    "/brokers/topics/t/partitions/0/state": lambda data: znodes.decode_partition_state(
         "t", 0, data, 0, ASSIGNMENT
     ),
-    "/config/topics/t": lambda data: layout.decode_config("/config/topics/t", data),
-    "/config/changes/c": lambda data: layout.decode_config_change("/config/changes/c", data),
-    "/isr_change_notification/i": lambda data: layout.decode_isr_change(
+    "/config/topics/t": lambda data: znodes.decode_config("/config/topics/t", data),
+    "/config/changes/c": lambda data: znodes.decode_config_change("/config/changes/c", data),
+    "/isr_change_notification/i": lambda data: znodes.decode_isr_change(
         "/isr_change_notification/i", data
     ),
-    "/latest_producer_id_block": layout.decode_producer_id_block,
+    "/latest_producer_id_block": znodes.decode_producer_id_block,
 }
 NONSENSE = [b"{", b"[1]", b"nil", b"\xff\xfe", b'"text"', b"[" * 100_000]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moldau.clock import Clock
-from moldau.cluster import layout
+from moldau.cluster import znodes
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.coordination.port import (
     BadVersionError,
@@ -29,14 +29,14 @@ from moldau.model import BrokerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class ControllerTerm:
     """The time of one controller."""
 
     epoch: int
     epoch_version: int  # of the node /controller_epoch; another value means that the term is over
 
 
-class Controllership:
+class ControllerElection:
     """This broker's claim to be the controller."""
 
     def __init__(
@@ -50,13 +50,13 @@ class Controllership:
         self._clock = clock
         self._publisher = publisher
         self.broker_id = broker_id
-        self._term: Term | None = None
+        self._term: ControllerTerm | None = None
         coordination.on_session_end(self.end_term)
 
-    def find_term(self) -> Term | None:
+    def find_term(self) -> ControllerTerm | None:
         return self._term
 
-    def require_term(self) -> Term:
+    def require_term(self) -> ControllerTerm:
         if self._term is None:
             controller = self._publisher.image.controller_id
             raise NotControllerError(
@@ -65,39 +65,39 @@ class Controllership:
             )
         return self._term
 
-    async def claim(self) -> Term | None:
+    async def claim(self) -> ControllerTerm | None:
         """Become the controller, unless another broker is; None when one is.
 
         A claim whose answer was lost is found by its session when it is made again.
         """
-        former = await self._coordination.get(layout.CONTROLLER_EPOCH)
-        epoch = 1 if former is None else layout.decode_controller_epoch(former.data) + 1
-        data = layout.encode_controller_epoch(epoch)
-        claim = layout.encode_controller(self.broker_id, self._clock.now_ms())
+        former = await self._coordination.get(znodes.CONTROLLER_EPOCH)
+        epoch = 1 if former is None else znodes.decode_controller_epoch(former.data) + 1
+        data = znodes.encode_controller_epoch(epoch)
+        claim = znodes.encode_controller(self.broker_id, self._clock.now_ms())
         raised = (
-            Create(path=layout.CONTROLLER_EPOCH, data=data)
+            Create(path=znodes.CONTROLLER_EPOCH, data=data)
             if former is None
-            else SetData(path=layout.CONTROLLER_EPOCH, data=data, version=former.version)
+            else SetData(path=znodes.CONTROLLER_EPOCH, data=data, version=former.version)
         )
-        taken = Create(path=layout.CONTROLLER, data=claim, ephemeral=True)
+        taken = Create(path=znodes.CONTROLLER, data=claim, ephemeral=True)
         try:
             await self._coordination.transact((taken, raised))
         except (NodeExistsError, BadVersionError):
             return await self._find_own_claim()
         return self._begin(epoch, 0 if former is None else former.version + 1)
 
-    async def _find_own_claim(self) -> Term | None:
+    async def _find_own_claim(self) -> ControllerTerm | None:
         claim, epoch = await self._coordination.get_many(
-            (layout.CONTROLLER, layout.CONTROLLER_EPOCH)
+            (znodes.CONTROLLER, znodes.CONTROLLER_EPOCH)
         )
         if claim is None or epoch is None:
             return None
         if claim.ephemeral_owner != self._coordination.session_id:
             return None
-        return self._begin(layout.decode_controller_epoch(epoch.data), epoch.version)
+        return self._begin(znodes.decode_controller_epoch(epoch.data), epoch.version)
 
-    def _begin(self, epoch: int, epoch_version: int) -> Term:
-        self._term = Term(epoch=epoch, epoch_version=epoch_version)
+    def _begin(self, epoch: int, epoch_version: int) -> ControllerTerm:
+        self._term = ControllerTerm(epoch=epoch, epoch_version=epoch_version)
         self._publisher.apply_controller(self.broker_id)
         return self._term
 
@@ -107,11 +107,13 @@ class Controllership:
             return
         self._term = None
         with contextlib.suppress(CoordinationError):  # the end of the session does the same
-            claim = await self._coordination.get(layout.CONTROLLER)
+            claim = await self._coordination.get(znodes.CONTROLLER)
             if claim is not None and claim.ephemeral_owner == self._coordination.session_id:
-                await self._coordination.delete(layout.CONTROLLER)
+                await self._coordination.delete(znodes.CONTROLLER)
 
-    async def transact(self, term: Term, operations: Sequence[Operation]) -> Sequence[str]:
+    async def transact(
+        self, term: ControllerTerm, operations: Sequence[Operation]
+    ) -> Sequence[str]:
         """Write as the controller of this term; `NotControllerError` when the term is over."""
         try:
             return await transact_in_term(self._coordination, term, operations)
@@ -125,7 +127,7 @@ class Controllership:
 
 
 async def transact_in_term(
-    coordination: Coordination, term: Term | None, operations: Sequence[Operation]
+    coordination: Coordination, term: ControllerTerm | None, operations: Sequence[Operation]
 ) -> Sequence[str]:
     """Write under a fence (CTL-1), or without one (None); the answer is that of the operations.
 
@@ -133,11 +135,11 @@ async def transact_in_term(
     """
     if term is None:
         return await coordination.transact(operations)
-    fence = Check(path=layout.CONTROLLER_EPOCH, version=term.epoch_version)
+    fence = Check(path=znodes.CONTROLLER_EPOCH, version=term.epoch_version)
     try:
         return (await coordination.transact((fence, *operations)))[1:]
     except BadVersionError:
-        node = await coordination.get(layout.CONTROLLER_EPOCH)
+        node = await coordination.get(znodes.CONTROLLER_EPOCH)
         if node is not None and node.version == term.epoch_version:
             raise  # one of the operations was too late, not the controller
         raise NotControllerError(

@@ -26,12 +26,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeGuard, cast
 from urllib.parse import quote, unquote
 
-from moldau.cluster.node_fields import NodeFields, is_integer
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
     BranchOrigin,
@@ -72,6 +71,7 @@ ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DELEGATION_TOKENS = "/delegation_token/tokens"
 DELETE_TOPICS = "/admin/delete_topics"
 DELETED_TOPICS = "/admin/deleted_topics"
 """By id: a broker deletes a log because its topic is in here, not because it is gone (DEL-1)."""
@@ -489,3 +489,175 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
         first=fields.integer_text("block_start"),
         last=fields.integer_text("block_end"),
     )
+
+
+# Reads the fields of a node's JSON, each with its type, and names the path when one is wrong.
+#
+# Everyone with a ZooKeeper shell can write to these nodes, so nothing in them is taken on trust. A
+# rule, except that its errors are about a place: `MalformedNodeError` says which node to look at.
+
+
+class NodeFields:
+    """The JSON object that a node holds."""
+
+    __slots__ = ("_fields", "path")
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        try:
+            fields: object = json.loads(data.decode())
+        except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError too
+            raise MalformedNodeError(f"{path}: not JSON ({error}): {data[:200]!r}") from error
+        if not isinstance(fields, dict):
+            raise MalformedNodeError(f"{path}: not a JSON object: {data[:200]!r}")
+        self._fields: Mapping[str, object] = fields
+
+    def fault(self, name: str, wanted: str) -> MalformedNodeError:
+        found = self._fields.get(name, "nothing")
+        return MalformedNodeError(f"{self.path}: {name!r} should be {wanted}, found {found!r}")
+
+    def integer(self, name: str) -> int:
+        value = self._fields.get(name)
+        if is_integer(value):
+            return value
+        raise self.fault(name, "a whole number")
+
+    def integer_text(self, name: str) -> int:
+        """A number that Kafka writes as a string, since JavaScript would round it."""
+        value = self._fields.get(name)
+        try:
+            return int(value) if isinstance(value, str) else self.integer(name)
+        except ValueError:
+            raise self.fault(name, "a whole number in quotes") from None
+
+    def text(self, name: str) -> str:
+        value = self._fields.get(name)
+        if isinstance(value, str):
+            return value
+        raise self.fault(name, "a string")
+
+    def find_text(self, name: str) -> str | None:
+        return None if self._fields.get(name) is None else self.text(name)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        value = self._fields.get(name)
+        if not is_integers(value):
+            raise self.fault(name, "a list of whole numbers")
+        return tuple(value)
+
+    def find_integer(self, name: str, default: int) -> int:
+        return default if self._fields.get(name) is None else self.integer(name)
+
+    def find_integers(self, name: str) -> tuple[int, ...]:
+        """None of them when it is absent."""
+        return () if self._fields.get(name) is None else self.integers(name)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self._fields.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.fault(name, "a list of strings")
+        return tuple(value)
+
+    def text_map(self, name: str) -> dict[str, str]:
+        """An object with strings as values; empty when it is absent."""
+        value = self._fields.get(name) or {}
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise self.fault(name, "an object with strings as values")
+        return value
+
+    def integers_map(self, name: str) -> dict[int, tuple[int, ...]]:
+        """An object with lists of numbers under numbers (JSON has them as strings)."""
+        value = self._fields.get(name) or {}
+        if not isinstance(value, dict) or not all(map(is_integers, value.values())):
+            raise self.fault(name, "an object with lists of whole numbers as values")
+        try:
+            return {int(key): tuple(numbers) for key, numbers in value.items()}
+        except ValueError:
+            raise self.fault(name, "an object with numbers as names") from None
+
+    def objects(self, name: str) -> list[Mapping[str, object]]:
+        value = self._fields.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.fault(name, "a list of objects")
+        return value
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """A number that the protocol has room for."""
+    # `type` and not isinstance: JSON's true is an int to Python, and no broker has that id.
+    return type(value) is int and -(2**31) <= value < 2**31
+
+
+def is_integers(value: object) -> TypeGuard[list[int]]:
+    return type(value) is list and all(map(is_integer, value))
+
+
+# The JSON of the nodes under `/admin`, by which tools ask the controller for something.
+#
+# Kafka's old tools write `/admin/delete_topics/T` (empty), `/admin/reassign_partitions` and
+# `/admin/preferred_replica_election`. The first gets content when the controller begins the
+# deletion: only then is the topic gone for everybody. Codecs only; who reads and writes them:
+# `topic_deletion`, `reassignments`, `elections`.
+
+
+class WantedReplicas(NamedTuple):
+    """A partition and the brokers that it shall go to."""
+
+    partition: TopicPartition
+    replicas: tuple[BrokerId, ...]
+
+
+def encode_deletion(topic_id: TopicId) -> bytes:
+    return _encode_json({"version": 1, "topic_id": format_uuid(topic_id)})
+
+
+def find_topic_to_delete(topic: str, data: bytes) -> TopicId | None:
+    """The topic whose deletion has begun; None for a mere request."""
+    if not data:
+        return None
+    try:
+        text = NodeFields(delete_topic_path(topic), data).find_text("topic_id")
+        return None if text is None else TopicId(parse_uuid(text))
+    except (MalformedNodeError, ValueError):
+        return None  # what tools write there is a request, whatever it says
+
+
+def encode_reassignment(wanted: Iterable[WantedReplicas]) -> bytes:
+    partitions = [
+        {"topic": one.partition.topic, "partition": one.partition.partition, "replicas": one[1]}
+        for one in wanted
+    ]
+    return _encode_json({"version": 1, "partitions": partitions})
+
+
+def decode_reassignment(data: bytes) -> list[WantedReplicas]:
+    fields = NodeFields(REASSIGN_PARTITIONS, data)
+    wanted = []
+    for item in fields.objects("partitions"):
+        replicas = item.get("replicas")
+        if not is_integers(replicas):
+            raise fields.fault("partitions", "a list of topics, partitions and replicas")
+        brokers = tuple(BrokerId(broker) for broker in replicas)
+        wanted.append(WantedReplicas(_partition(fields, item), brokers))
+    return wanted
+
+
+def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+    fields = NodeFields(PREFERRED_ELECTION, data)
+    return [_partition(fields, item) for item in fields.objects("partitions")]
+
+
+def encode_log_dir_failure(broker_id: BrokerId) -> bytes:
+    """Event 1: a log directory failed."""
+    return _encode_json({"version": 1, "broker": broker_id, "event": 1})
+
+
+def _partition(fields: NodeFields, item: Mapping[str, object]) -> TopicPartition:
+    topic, partition = item.get("topic"), item.get("partition")
+    if not isinstance(topic, str) or not is_integer(partition):
+        raise fields.fault("partitions", "a list of topics and partitions")
+    return TopicPartition(topic, partition)
+
+
+def _encode_json(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.rules.departure import (
+from moldau.cluster.rules.broker_shutdown import (
     ReplicaCondition,
     decide_condition,
     find_only_copies,
-    plan_hand_over,
-    plan_return,
-    plan_set_back,
+    plan_broker_start,
+    plan_controlled_shutdown,
+    plan_regressed_store,
 )
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
@@ -29,7 +29,7 @@ SELF = BrokerId(1)
 def handed_over(
     state: PartitionState, *alive: int, min_in_sync: int = 1, is_whole: bool = True
 ) -> PartitionState | None:
-    plan = plan_hand_over(
+    plan = plan_controlled_shutdown(
         [topic(state)],
         SELF,
         ids(*alive),
@@ -42,7 +42,7 @@ def handed_over(
 def returned(
     state: PartitionState, condition: ReplicaCondition, *alive: int, min_in_sync: int = 1
 ) -> PartitionState | None:
-    plan = plan_return(
+    plan = plan_broker_start(
         [topic(state)],
         SELF,
         ids(*alive),
@@ -87,7 +87,7 @@ def test_only_what_it_is_about_is_handed_over() -> None:
     def concerns(topic: TopicState, number: int) -> bool:
         return number == 1
 
-    plan = plan_hand_over(
+    plan = plan_controlled_shutdown(
         [topic(*states)], SELF, ids(1, 2), min_in_sync_of=lambda _: 1, concerns=concerns
     )
     assert [one.partition for one in plan] == [1]
@@ -295,7 +295,7 @@ FOLLOWED = partition(2, [1, 2], [1, 2], elr=[2], last_known=[2], last_leader=2) 
 
 @pytest.mark.parametrize("condition", ReplicaCondition)
 def test_who_has_seen_a_later_epoch_has_everybody_waited_for(condition: ReplicaCondition) -> None:
-    (planned,) = plan_return(
+    (planned,) = plan_broker_start(
         [topic(FOLLOWED)],
         SELF,
         ids(1, 2),
@@ -311,7 +311,7 @@ def test_who_has_seen_a_later_epoch_has_everybody_waited_for(condition: ReplicaC
 
 def test_who_has_seen_the_epoch_of_the_store_comes_back_as_ever() -> None:
     def plan(seen_epoch: int) -> list[PlannedState]:
-        return plan_return(
+        return plan_broker_start(
             [topic(FOLLOWED)],
             SELF,
             ids(1, 2),
@@ -325,7 +325,7 @@ def test_who_has_seen_the_epoch_of_the_store_comes_back_as_ever() -> None:
 
 
 def test_the_only_replica_leads_on_behind_the_epoch_that_it_has_seen() -> None:
-    (planned,) = plan_set_back([topic(partition(1, [1], [1]))], SELF, lambda *_: 6)
+    (planned,) = plan_regressed_store([topic(partition(1, [1], [1]))], SELF, lambda *_: 6)
     assert (planned.state.leader, planned.state.leader_epoch) == (1, 7)
     assert planned.state.isr == (1,)
 
@@ -333,11 +333,11 @@ def test_the_only_replica_leads_on_behind_the_epoch_that_it_has_seen() -> None:
 def test_a_store_is_set_back_where_a_later_epoch_was_seen_also_of_others_partitions() -> None:
     others = partition(2, [2], [2, 3])
     topics = [topic(others, FOLLOWED, partition(1, [1], [1], version=NO_NODE))]
-    assert plan_set_back(topics, SELF, lambda *_: 5) == []
-    plan = plan_set_back(topics, SELF, lambda *_: 6)
+    assert plan_regressed_store(topics, SELF, lambda *_: 5) == []
+    plan = plan_regressed_store(topics, SELF, lambda *_: 6)
     assert [(one.partition, one.former) for one in plan] == [(0, others), (1, FOLLOWED)]
     assert all(one.state.leader == NOBODY for one in plan)
-    only_second = plan_set_back(topics, SELF, lambda _, number: 6 if number == 1 else -1)
+    only_second = plan_regressed_store(topics, SELF, lambda _, number: 6 if number == 1 else -1)
     assert [one.partition for one in only_second] == [1]
 
 

@@ -64,8 +64,6 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "        traffic.records_in += header.last_offset_delta + 1\n",
             "",
         ),
-    ),
-    "moldau.replication.follower": (
         ("        self._traffic.replication_bytes_in += len(records)\n", ""),
     ),
 }

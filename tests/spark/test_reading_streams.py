@@ -25,7 +25,7 @@ from moldau.spark.rules.offsets import (
     offsets_to_json,
 )
 from moldau.spark.source import MoldauDataSource
-from moldau.storage.partition_metadata import encode_partition_metadata
+from moldau.storage.checkpoint_files import encode_partition_metadata
 from moldau.testing.running_broker import RunningBroker
 from support import confluent_client
 from support.broker_process import broker_process

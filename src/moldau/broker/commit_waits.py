@@ -1,7 +1,7 @@
 """Waits until batches are committed: acks=all, of producers and of transaction coordinators.
 
 A shell over the purgatory; what can be said of a batch is decided in
-`replication.rules.acknowledgement`.
+`replication.rules.replica`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from moldau.errors import (
 )
 from moldau.model import TopicPartition
 from moldau.replication.partition import Partition
-from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.rules.replica import Acknowledgement
 
 
 class Uncommitted(NamedTuple):

@@ -23,9 +23,8 @@ from moldau.errors import (
 )
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import READ_COMMITTED, AclOperation, BrokerId, Principal, TopicPartition
-from moldau.replication.partition import Partition
-from moldau.replication.partition_reads import FollowedRead, PartitionRead
-from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
+from moldau.replication.partition import FollowedRead, Partition, PartitionRead
+from moldau.replication.rules.replica import RACK_AWARE_SELECTOR
 from moldau.wire.fetch_exchange import LAST_EPOCH, NO_SESSION
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 

@@ -96,8 +96,8 @@ async def _choose_broker_id(
 # left alone.
 #
 # A store that is not new knows its topics; what becomes of logs that it does not know is said in
-# `replication.kept_logs`. An empty ZooKeeper is a new store, or one that lost everything: there it
-# is done only if somebody asked for it, since each topic would get one replica, the one here.
+# `replication.replica_logs`. An empty ZooKeeper is a new store, or one that lost everything: there
+# it is done only if somebody asked for it, since each topic would get one replica, the one here.
 
 
 _log = logging.getLogger("moldau.broker")

@@ -60,7 +60,7 @@ from moldau.coordination.port import (
 from moldau.errors import ForeignStoreError, InvariantViolation, MoldauError, StorageError
 from moldau.model import TopicPartition
 from moldau.replication.partitions import Partitions
-from moldau.replication.rules.replica_fate import is_same_topic
+from moldau.replication.rules.stray_replicas import is_same_topic
 from moldau.storage.files import Files
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers

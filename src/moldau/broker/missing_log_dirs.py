@@ -41,7 +41,7 @@ from moldau.coordination.embedded import FILE_NAME
 from moldau.coordination.port import Coordination, NodeExistsError
 from moldau.errors import MalformedNodeError, StartupError
 from moldau.model import BrokerId, TopicPartition
-from moldau.replication.rules.replica_fate import is_same_topic
+from moldau.replication.rules.stray_replicas import is_same_topic
 from moldau.storage.files import Files
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_store import LogStore

@@ -29,7 +29,7 @@ from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
-from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.replication.replica_fetcher import ReplicaFetchers
 from moldau.shares.share_coordinator import ShareCoordinator
 
 _LOOKS_PER_TURN = 50

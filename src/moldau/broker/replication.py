@@ -18,8 +18,7 @@ from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partitions import Partitions
-from moldau.replication.replica_fetcher import ReplicaFetcher
-from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.replication.replica_fetcher import ReplicaFetcher, ReplicaFetchers
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor
@@ -56,7 +55,9 @@ def connect_replication(
     )
 
     def make_fetcher(leader_id: BrokerId) -> ReplicaFetcher:
-        from moldau.replication.leader_link import PeerLink  # a broker alone copies nothing
+        from moldau.replication.replica_fetcher import (
+            RemoteLeaderEndPoint,  # a broker alone copies nothing
+        )
 
         peer = Peer(
             ports.network,
@@ -66,7 +67,7 @@ def connect_replication(
         )
         return ReplicaFetcher(
             leader_id,
-            PeerLink(peer, broker_id, options),
+            RemoteLeaderEndPoint(peer, broker_id, options),
             broker_id=broker_id,
             broker_epoch=lambda: _own_epoch(publisher, broker_id),
             clock=clock,

@@ -53,7 +53,7 @@ from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
 from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.replication.partitions import Partitions
-from moldau.storage.directory_reports import find_failure_of_all
+from moldau.storage.log_dirs import find_failure_of_all
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
 

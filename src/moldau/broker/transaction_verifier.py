@@ -44,7 +44,7 @@ from moldau.records.batch_header import (
 )
 from moldau.replication.partition import Partition
 from moldau.storage.log import AppendResult
-from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
+from moldau.storage.rules.producer_state import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit

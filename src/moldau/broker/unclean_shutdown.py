@@ -13,8 +13,8 @@ from moldau.cluster.rules.broker_shutdown import ReplicaCondition, decide_condit
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.errors import StorageError
 from moldau.model import NO_BROKER, BrokerId, TopicPartition
-from moldau.replication.kept_logs import KeptLogs
-from moldau.replication.rules.replica_fate import is_same_topic
+from moldau.replication.replica_logs import StrayReplicas
+from moldau.replication.rules.stray_replicas import is_same_topic
 from moldau.storage.files import Files
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -98,7 +98,7 @@ class ReplicaLosses:
         log_store: LogStore,
         broker_id: BrokerId,
         missing: MissingLogDirs,
-        kept: KeptLogs,
+        kept: StrayReplicas,
     ) -> None:
         self._log_store = log_store
         self._broker_id = broker_id

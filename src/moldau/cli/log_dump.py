@@ -27,10 +27,10 @@ from moldau.records.batch_header import (
 from moldau.records.compression import Codec
 from moldau.records.record import Record
 from moldau.records.record_batch import find_marker, records_of
+from moldau.storage.checkpoint_files import decode_lines
 from moldau.storage.files import RealFiles
 from moldau.storage.producer_snapshots import decode_snapshot
 from moldau.storage.rules import file_names
-from moldau.storage.rules.checkpoint_format import decode_lines
 from moldau.storage.transaction_index import TransactionIndex
 
 # Walks a segment file of any Kafka version, and says where it is damaged instead of giving up.

@@ -298,7 +298,7 @@ cdef inline bint is_usual(
     int64_t after_max_ms,
     int64_t most_records,
 ) noexcept nogil:
-    """Whether all of the header is as it nearly always is; see `storage.rules.append_checks`."""
+    """Whether all of the header is as it nearly always is; see `storage.rules.log_validator`."""
     cdef int64_t base_timestamp = int64_at(data, 27)
     cdef int64_t max_timestamp = int64_at(data, 35)
     cdef int32_t record_count = int32_at(data, 57)

@@ -418,7 +418,7 @@ def _decompress_snappy_blocks(blocks: Sequence[memoryview], limit_bytes: int) ->
 # larger window (Kafka's default level has 2 MiB, level 19 has 8), and any zstd without the package
 # `zstandard` (which `moldau[security]` brings): cramjam's decoder does a whole frame at a time.
 # `can_unfold` says so, and such a batch is unpacked as a whole, one at a time
-# (`replication.unpacking`). A rule.
+# (`replication.incoming_batches`). A rule.
 
 
 PIECE_BYTES: Final = 256 * 1024

@@ -26,8 +26,8 @@ from moldau.errors import KafkaError
 from moldau.model import BrokerId, Offset, TopicPartition
 from moldau.records.batch_header import crc_matches, walk_headers
 from moldau.replication.partition import Partition
+from moldau.storage.local_log import LogRead
 from moldau.storage.log import Log
-from moldau.storage.segment_search import LogRead
 from moldau.workers import Workers
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]

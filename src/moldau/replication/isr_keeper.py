@@ -26,7 +26,7 @@ from moldau.coordination.port import (
 )
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
-from moldau.replication.rules.isr_proposals import (
+from moldau.replication.rules.isr import (
     is_surely_void,
     joining_brokers,
     takes_in_restarted,

@@ -19,9 +19,9 @@ from moldau.model import (
     Offset,
 )
 from moldau.records.record_batch import DEFAULT_LIMIT_BYTES
-from moldau.replication.unpacking import SMALL_BYTES, Unpacker
+from moldau.replication.incoming_batches import SMALL_BYTES, Unpacker
+from moldau.storage.local_log import TimestampedOffset
 from moldau.storage.log import Log
-from moldau.storage.segment_search import TimestampedOffset
 
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 

@@ -1,7 +1,8 @@
 """The replicas on this broker: opened, closed and given their part as the metadata says.
 
-A shell, owned by one task, which applies one image after the other (`published_images`). The log
-that a replica begins with comes from `replica_logs`. Handlers look partitions up between two steps.
+A shell, owned by one task, which applies one image after the other (`metadata_apply_queue`). The
+log that a replica begins with comes from `replica_logs`. Handlers look partitions up between two
+steps.
 """
 
 from __future__ import annotations
@@ -31,15 +32,12 @@ from moldau.errors import (
 )
 from moldau.metrics.figures import TopicTraffics
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
-from moldau.replication.kept_logs import ServedState
+from moldau.replication.incoming_batches import Unpacker
+from moldau.replication.metadata_apply_queue import MetadataApplyQueue
 from moldau.replication.partition import Partition, PartitionObserver
-from moldau.replication.published_images import PublishedImages
-from moldau.replication.replica_fetchers import ReplicaFetchers
-from moldau.replication.replica_logs import RETRY_SECONDS, ReplicaLogs
-from moldau.replication.replicas_here import ReplicasHere, is_settled
-from moldau.replication.rules.branch_start import find_origin
-from moldau.replication.rules.replica_fate import Fate, decide_fate
-from moldau.replication.unpacking import Unpacker
+from moldau.replication.replica_fetcher import ReplicaFetchers
+from moldau.replication.replica_logs import RETRY_SECONDS, ReplicaLogs, ServedState, find_origin
+from moldau.replication.rules.stray_replicas import ReplicaStatus, find_status
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
@@ -76,7 +74,7 @@ class Partitions:
         self._lease_end = lease_end
         self._fetchers: ReplicaFetchers | None = None
         self._partitions = ReplicasHere()
-        self._images = PublishedImages()
+        self._images = MetadataApplyQueue()
         self._logs = ReplicaLogs(
             log_store, self._partitions, self._images, broker_id=broker_id, clock=clock
         )
@@ -170,7 +168,7 @@ class Partitions:
         """
         self._images.forget_waiting()  # all of them are older, and may know topics that are no more
         for key, log in tuple(self._log_store.logs.items()):
-            if self._fate_of(key, log.topic_id, log, image) is Fate.SERVE:
+            if self._fate_of(key, log.topic_id, log, image) is ReplicaStatus.SERVE:
                 continue
             with contextlib.suppress(StorageError):  # reported by the directory
                 if image.was_deleted(key.topic, log.topic_id):
@@ -307,11 +305,11 @@ class Partitions:
     async def _apply_fate(self, partition: Partition, image: MetadataImage) -> None:
         key = partition.topic_partition
         match self._fate_of(key, partition.topic_id, partition.log, image):
-            case Fate.DELETE:
+            case ReplicaStatus.DELETE:
                 await self._drop(key)
-            case Fate.KEEP:
+            case ReplicaStatus.KEEP:
                 self._keep(partition, image)
-            case Fate.SERVE:  # an old tool's topic may have got its id from the controller
+            case ReplicaStatus.SERVE:  # an old tool's topic may have got its id from the controller
                 topic_id = image.topics[key.topic].topic_id
                 if partition.topic_id != topic_id:
                     partition.topic_id = topic_id
@@ -324,12 +322,12 @@ class Partitions:
 
     def _fate_of(
         self, key: TopicPartition, topic_id: TopicId | None, log: Log, image: MetadataImage
-    ) -> Fate:
+    ) -> ReplicaStatus:
         served = self._partitions.get(key)
         seen_epoch = -1 if log.latest_epoch is None else log.latest_epoch
         if served is not None:
             seen_epoch = max(seen_epoch, served.leader_epoch)
-        return decide_fate(key, topic_id, seen_epoch, image, self._broker_id)
+        return find_status(key, topic_id, seen_epoch, image, self._broker_id)
 
     def _keep(self, partition: Partition, image: MetadataImage) -> None:
         """Take a replica out of service, and leave its log where it is (DEL-1)."""
@@ -498,3 +496,41 @@ class Partitions:
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """For the checkpoint."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
+
+
+_NONE: Mapping[int, Partition] = {}
+
+
+class ReplicasHere(dict[TopicPartition, Partition]):
+    """By topic and number. Changed by `add` and `take_out` alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_topic: dict[str, dict[int, Partition]] = {}  # the same; no empty ones
+
+    def of_topic(self, name: str) -> Mapping[int, Partition]:
+        """By number: a change of one topic costs what the topic has, not what the broker has."""
+        return self._by_topic.get(name, _NONE)
+
+    def add(self, partition: Partition) -> None:
+        topic, number = partition.topic_partition
+        self[partition.topic_partition] = partition
+        self._by_topic.setdefault(topic, {})[number] = partition
+
+    def take_out(self, key: TopicPartition) -> Partition:
+        here = self._by_topic[key.topic]
+        del here[key.partition]
+        if not here:
+            del self._by_topic[key.topic]
+        return self.pop(key)
+
+
+def is_settled(
+    partition: Partition, topic: TopicState | None, options: TopicOptions | None
+) -> bool:
+    """Whether to apply what is said of a replica that is open here would change nothing."""
+    if topic is None or partition.topic_id != topic.topic_id:
+        return False
+    state = topic.find_partition(partition.topic_partition.partition)
+    is_in_force = state is not None and partition.state.is_in_force(state)
+    return is_in_force and (options is None or partition.log.options is options)

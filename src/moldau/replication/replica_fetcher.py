@@ -1,21 +1,27 @@
-"""Copies from one leader broker: one fetch at a time, with all partitions that follow it.
+"""Copies from leaders: a fetcher for each broker that leads something followed here.
 
-Answers for asking, for using or throwing away what comes, and for the pause after a failure. How a
-log goes back is `follower_truncation`'s business, and who follows whom is `replica_fetchers`'.
+A fetcher (Kafka's `ReplicaFetcherThread`) has one fetch under way at a time, with all partitions
+that follow its leader. It asks, uses or throws away what comes, and pauses after a failure.
 
 A round looks at the partitions that something happened to since the one before it (`_due`), and at
 no others: what the leader's session holds of the rest is still so. So a round costs what moved.
 
 A shell: one task runs `run`. The partitions are changed by others between its steps; an answer is
-used only where a partition still is where it was when the request was made.
+used only where a partition still is where it was when the request was made. A `LeaderEndPoint` is
+the way to one leader; tests replace it.
+
+`FollowerTruncation` brings a follower's log to where it and the leader's agree, so that a power
+loss undoes nothing. The log is cut off where the histories part, thrown away where the leader's
+begins later, or begun anew in front of a batch. Each time `truncating` of the partition is held
+until the checkpoints know of it: no broker leads with a log before, and nothing is appended to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from moldau.clock import Clock, Interruption, Timer, WorkInterrupted
@@ -28,21 +34,34 @@ from moldau.errors import (
     MalformedFrameError,
     StorageError,
 )
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
+from moldau.net.peer import Peer
 from moldau.records.batch_header import walk_headers
-from moldau.replication.follower import FollowPosition
-from moldau.replication.follower_truncation import FollowerTruncation, Truncations
-from moldau.replication.leader_link import LeaderLink
-from moldau.replication.partition import Partition
+from moldau.replication.partition import FollowPosition, Partition
 from moldau.replication.replication_quota import ReplicationQuota
+from moldau.replication.rules.truncation import find_cut, find_earlier_start
+from moldau.storage.log import Log
+from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (
     AnsweredPartition,
     FetchAnswer,
     FetchSessionHandler,
     SessionKey,
     TopicKey,
+    encode_fetch_request,
+    encode_offset_question,
+    parse_fetch_answer,
+    parse_offset_answer,
 )
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
+from moldau.wire.headers import read_response_header, request_prefix
 
 _log = logging.getLogger("moldau.replication.fetcher")
 
@@ -85,7 +104,7 @@ class ReplicaFetcher:
     def __init__(
         self,
         leader_id: BrokerId,
-        link: LeaderLink,
+        link: LeaderEndPoint,
         *,
         broker_id: BrokerId,
         broker_epoch: Callable[[], int],
@@ -470,3 +489,246 @@ def _pieces(records: memoryview) -> Iterator[memoryview]:
             start, count = end, 0
     if start < len(records):
         yield records[start:]
+
+
+FETCH_VERSION: Final = 16
+"""The first with everything a follower says and hears: topic ids, its broker epoch, divergence."""
+
+
+class LogBounds(NamedTuple):
+    """Where a leader's log begins and ends."""
+
+    log_start_offset: int
+    log_end_offset: int
+
+
+class LeaderEndPoint(Protocol):
+    """The way to a leader. Raises `ClientError` or `MalformedFrameError` when there is none."""
+
+    async def fetch(self, request: FetchRequest) -> FetchAnswer: ...
+
+    async def find_bounds(
+        self, topic_partition: TopicPartition, leader_epoch: LeaderEpoch
+    ) -> LogBounds | None:
+        """None when the leader refuses."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class RemoteLeaderEndPoint:
+    """The real one. A `LeaderEndPoint`."""
+
+    def __init__(
+        self, peer: Peer, broker_id: BrokerId, options: Callable[[], BrokerOptions]
+    ) -> None:
+        self._peer = peer
+        self._broker_id = broker_id
+        self._options = options
+        self._client_id = f"broker-{broker_id}-fetcher"
+
+    async def fetch(self, request: FetchRequest) -> FetchAnswer:
+        body = encode_fetch_request(FETCH_VERSION, request)
+        prefix = request_prefix(FETCH.key, FETCH_VERSION, 0, self._client_id, len(body))
+        wait_seconds = request.max_wait_ms / 1000
+        frame = await self._ask(prefix + body, extra_seconds=wait_seconds)
+        _, position = read_response_header(frame, FETCH.key, FETCH_VERSION)
+        return parse_fetch_answer(FETCH_VERSION, frame, position)
+
+    async def find_bounds(
+        self, topic_partition: TopicPartition, leader_epoch: LeaderEpoch
+    ) -> LogBounds | None:
+        offsets = []
+        for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+            question = encode_offset_question(
+                topic_partition.topic,
+                topic_partition.partition,
+                replica_id=self._broker_id,
+                leader_epoch=leader_epoch,
+                timestamp=timestamp,
+                client_id=self._client_id,
+            )
+            error_code, offset = parse_offset_answer(await self._ask(question))
+            if error_code != ErrorCode.none.value:
+                return None
+            if offset < 0:
+                raise MalformedFrameError(f"a leader's log of {topic_partition} has no offsets")
+            offsets.append(offset)
+        return LogBounds(*offsets)
+
+    async def _ask(self, frame: bytes, extra_seconds: float = 0.0) -> memoryview:
+        timeout_seconds = self._options().replica_socket_timeout_ms / 1000 + extra_seconds
+        return await self._peer.ask((frame,), timeout_seconds=timeout_seconds)
+
+    async def close(self) -> None:
+        await self._peer.close()
+
+
+TaskFactory = Callable[[], Coroutine[Any, Any, None]]
+
+
+class ReplicaFetchers:
+    """The fetchers of one broker; owned by the event loop.
+
+    `keep(name, begin)` runs what `begin` gives, and begins again when that fails.
+    """
+
+    def __init__(
+        self, make: Callable[[BrokerId], ReplicaFetcher], keep: Callable[[str, TaskFactory], object]
+    ) -> None:
+        self._make = make
+        self._keep = keep
+        self._fetchers: dict[BrokerId, ReplicaFetcher] = {}  # each with at least one partition
+        self._leaders: dict[TopicPartition, BrokerId] = {}
+
+    def follow(self, partition: Partition) -> None:
+        """Copy from the partition's leader from now on."""
+        leader = partition.leader_id
+        if self._leaders.get(partition.topic_partition, leader) != leader:
+            self.forget(partition.topic_partition)
+        self._leaders[partition.topic_partition] = leader
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = self._make(leader)
+            self._keep(f"copying from broker {leader}", self._copying(leader, fetcher))
+        fetcher.add(partition)
+
+    def _copying(self, leader: BrokerId, fetcher: ReplicaFetcher) -> TaskFactory:
+        """How to copy with this fetcher and, if it fails, with another in its place."""
+        failed: ReplicaFetcher | None = None
+
+        async def copy() -> None:
+            nonlocal failed
+            present = fetcher if failed is None else self._replace(leader, failed)
+            if present is not None:
+                failed = present
+                await present.run()
+
+        return copy
+
+    def _replace(self, leader: BrokerId, failed: ReplicaFetcher) -> ReplicaFetcher | None:
+        if self._fetchers.get(leader) is not failed:
+            return None  # all it copied is copied from elsewhere, or by another one, by now
+        fetcher = self._fetchers[leader] = self._make(leader)
+        for partition in failed.partitions:
+            fetcher.add(partition)
+        return fetcher
+
+    def look_again(self, topic_partition: TopicPartition) -> None:
+        """Something happened to a partition here; nothing where it is not copied."""
+        leader = self._leaders.get(topic_partition)
+        if leader is not None:
+            self._fetchers[leader].look_again(topic_partition)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Copy a partition no longer."""
+        leader = self._leaders.pop(topic_partition, None)
+        if leader is None:
+            return
+        fetcher = self._fetchers[leader]
+        fetcher.remove(topic_partition)
+        if not len(fetcher):
+            del self._fetchers[leader]
+            fetcher.close()
+
+    def forget_all(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
+        self._leaders.clear()
+
+
+class Truncations(Protocol):
+    """Keeps a power loss from undoing half of a truncation; `storage.checkpoints` does."""
+
+    async def prepare_truncation(self, log: Log, offset: int) -> None:
+        """Return when no checkpoint vouches for what lies behind an offset."""
+        ...
+
+    async def complete_truncation(self, log: Log) -> None:
+        """Return when a truncation is on disk; nothing is appended before."""
+        ...
+
+
+class FollowerTruncation:
+    """See the module. What is told of a position is done only while the log is there."""
+
+    def __init__(self, truncations: Truncations) -> None:
+        self._truncations = truncations
+
+    async def cut_off(self, partition: Partition, offset: int) -> None:
+        """Take away what is at an offset and behind it."""
+        async with partition.truncating:
+            await self._truncate(partition, offset)
+
+    async def go_back(
+        self, partition: Partition, position: FollowPosition, diverging_epoch: tuple[int, int]
+    ) -> None:
+        """The leader's history is another one from the end of an epoch on."""
+        async with partition.truncating:
+            if partition.follower.is_at(position):
+                await self._truncate(
+                    partition, partition.follower.find_divergence(*diverging_epoch)
+                )
+
+    async def come_into_range(
+        self, partition: Partition, position: FollowPosition, bounds: LogBounds
+    ) -> bool:
+        """Our log ends before the leader's begins, or behind its end (an unclean election).
+
+        False when it does neither any more.
+        """
+        async with partition.truncating:
+            if not partition.follower.is_at(position):
+                return True
+            if position.offset < bounds.log_start_offset:
+                partition.follower.start_anew(bounds.log_start_offset)
+                await self._truncations.complete_truncation(partition.log)
+            elif position.offset > bounds.log_end_offset:
+                await self._truncate(partition, bounds.log_end_offset)
+            else:
+                return False
+        return True
+
+    async def make_room(
+        self, partition: Partition, position: FollowPosition, records: memoryview
+    ) -> FollowPosition:
+        """Let a batch fit in whose middle the leader's log begins, and an empty one here."""
+        _, first = next(walk_headers(records), (0, None))
+        if first is None:
+            return position
+        start = find_earlier_start(
+            position.log_start_offset, position.offset, first.base_offset, first.next_offset - 1
+        )
+        if start is None:
+            return position
+        async with partition.truncating:
+            if not partition.follower.is_at(position):
+                return position
+            partition.follower.start_anew(start)
+            await self._truncations.complete_truncation(partition.log)
+        return position._replace(offset=start, log_start_offset=start)
+
+    async def finish(self, partition: Partition) -> None:
+        """Who truncated the log was interrupted."""
+        async with partition.truncating:
+            await self._truncations.complete_truncation(partition.log)
+
+    async def _truncate(self, partition: Partition, offset: int) -> None:
+        """Hold `truncating`: the log may get another owner while the disk works."""
+        position, log = partition.follower.position(), partition.log
+        try:
+            prepared = None
+            while prepared is None or _cut_of(log, offset) < prepared:
+                # Compaction may get further while the disk works, and then all of it goes, too.
+                prepared = _cut_of(log, offset)
+                await self._truncations.prepare_truncation(log, prepared)
+            if partition.follower.is_at(position):
+                partition.follower.truncate(offset)
+        finally:
+            partition.log.flushing.withdraw_truncation()
+        await self._truncations.complete_truncation(partition.log)
+
+
+def _cut_of(log: Log, offset: int) -> Offset:
+    return find_cut(offset, log.log_start_offset, log.cleaned_offset, log.compared_offset)

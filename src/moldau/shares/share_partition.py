@@ -45,7 +45,7 @@ from moldau.shares.rules.delivery_state import (
 from moldau.shares.rules.in_flight import AcquiredRange, DeliveryChange, InFlight, LogBatch, Wanted
 from moldau.shares.rules.lost_log import cut_to_log
 from moldau.shares.share_settings import ShareSettings
-from moldau.storage.batch_scan import walk_batches
+from moldau.storage.file_records import walk_batches
 from moldau.storage.files import FileSlice
 
 _log = logging.getLogger("moldau.coordinators")

@@ -31,9 +31,9 @@ from moldau.records.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_h
 from moldau.spark.rules.offset_ranges import DATA_LOSS_ADVICE, PartitionRange
 from moldau.spark.worker import freeze_once
 from moldau.spark.worker import open_client as client_for
+from moldau.storage.checkpoint_files import decode_partition_metadata
 from moldau.storage.files import RealFiles
-from moldau.storage.offset_index import IndexedBatch, OffsetIndex
-from moldau.storage.partition_metadata import decode_partition_metadata
+from moldau.storage.indexes import IndexedBatch, OffsetIndex
 from moldau.storage.rules.file_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,

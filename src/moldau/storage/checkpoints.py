@@ -1,12 +1,14 @@
 """What the checkpoints say of the logs: read from the logs, written when it has changed.
 
-Each log directory has four files (`checkpoint_files`): recovery points, log start offsets, how far
-compaction has been, and high watermarks; and a fifth (`aborted_checkpoint`) with what is in the
-indexes of aborted transactions. A truncation has to be known to them before it begins and
-after it has ended (LOG-9). What they say of a log whose folder is gone they go on to say until it
-is made again: it is all that tells that there was one (LOG-14). A shell, owned by the event loop;
-one file of a folder is written at a time, and who writes several has read the logs in its turn:
-what the disk was too slow for must not come late, into the files of another topic's log.
+Each log directory has files (`checkpoint_files`) with recovery points, log start offsets, how far
+compaction has been, high watermarks, and what is in the indexes of aborted transactions. A
+truncation has to be known to them before it begins and after it has ended (LOG-9). The entries of
+a log whose folder is gone stay in the files until the log is made again: only they tell that there
+was one (LOG-14).
+
+A shell, owned by the event loop. One file of a folder is written at a time, and a task that writes
+several has read the logs in its turn: what the disk was too slow for must not come late, into the
+files of another topic's log.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from moldau.model import Offset, TopicPartition
-from moldau.storage.aborted_checkpoint import AbortedBySegment, encode_aborted
-from moldau.storage.checkpoint_files import CheckpointedOffsets, OffsetsByPartition, encode_offsets
+from moldau.storage.checkpoint_files import (
+    AbortedBySegment,
+    CheckpointedOffsets,
+    OffsetsByPartition,
+    encode_aborted,
+    encode_offsets,
+    write_log_start,
+)
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.log_start_file import write_log_start
 from moldau.storage.rules.file_names import (
     ABORTED_TRANSACTIONS_FILE,
     CLEANER_OFFSETS_FILE,

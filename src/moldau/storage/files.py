@@ -5,6 +5,9 @@ it fails on request and loses on a crash what was not synced. One contract suite
 
 Kept deliberately out of the contract: seeking (every read and write names its position), text,
 memory maps. What fails raises `OSError`, as the system calls do.
+
+`OpenFiles` bounds how many log files are open at once. The functions at the end are for files with
+two names, which a topic shares with its branch.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ import errno
 import fcntl
 import os
 import resource
-from collections.abc import Sequence
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from moldau.storage.write_back import STEP_BYTES, write_back
+from moldau.storage.rules.file_names import UNSHARED_SUFFIX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -361,3 +368,197 @@ class RealFiles:
     def capacity_bytes(self, path: Path) -> tuple[int, int]:
         found = os.statvfs(path)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+# A sync of a gigabyte that waits in memory hands the disk all of it at once, and whoever else needs
+# the disk queues behind it. Handed over step by step, nobody waits for more than a step. Linux has
+# `sync_file_range` for it, which touches no journal and no cache of the drive, so that it costs
+# nothing else; nothing is durable before a sync, which comes afterwards all the same. Elsewhere
+# nothing is done. A tiny shell.
+
+
+STEP_BYTES: Final = 8 << 20
+"""Enough to keep a disk busy; a few milliseconds of its time, or some tens of a slow one's."""
+
+_WAIT_WRITE_AND_WAIT: Final = 1 | 2 | 4
+_NOT_THE_DISK: Final = frozenset(
+    {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP, errno.EINTR}
+)
+"""Not every file system, and not every sandbox, knows the call, or lets it through."""
+
+
+def write_back(descriptor: int, position: int, length: int) -> None:
+    """Wait until the disk has taken a range. Blocks: call it in a worker.
+
+    Raises `OSError` where the disk has failed: the next sync would not tell of it any more.
+    """
+    call = _find_call()
+    if call is None:
+        return
+    error = call(descriptor, position, length)
+    if error and error not in _NOT_THE_DISK:
+        raise OSError(error, os.strerror(error))
+
+
+@cache
+def _find_call() -> Callable[[int, int, int], int] | None:
+    """Gives the number of an error, or 0."""
+    if sys.platform != "linux":
+        return None
+    try:
+        import ctypes  # takes its time, and few segments are so large
+
+        library = ctypes.CDLL(None, use_errno=True)
+    except (ImportError, OSError):  # a Python that was built without it, or in one piece
+        return None
+    found = getattr(library, "sync_file_range", None)
+    if found is None:
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+
+    def call(descriptor: int, position: int, length: int) -> int:
+        return (
+            ctypes.get_errno() if found(descriptor, position, length, _WAIT_WRITE_AND_WAIT) else 0
+        )
+
+    return call
+
+
+# A segment's log is opened when it is first read or written and stays open while it is in use. When
+# too many are open, one that nobody has used for a while is let go (the clock algorithm: a segment
+# in use only sets a flag, so the hot path pays one attribute). Letting go drops a reference; slices
+# that are being sent keep theirs, and the file closes with the last of them.
+#
+# A shell. Any thread.
+
+
+class FileHolder(Protocol):
+    """Has at most one open file."""
+
+    file: File | None
+    recently_used: bool
+
+
+class OpenFiles:
+    """Opens files for their holders and takes the idle ones back."""
+
+    def __init__(self, files: Files, limit: int = 2000) -> None:
+        self.files = files
+        self._limit = limit
+        self._holders: deque[FileHolder] = deque()  # each has a file; the next to be judged first
+        self._changing = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def open(self, holder: FileHolder, path: Path) -> File:
+        """The holder's file, opened if it is not."""
+        with self._changing:
+            file = holder.file
+            if file is None:
+                self._make_room(self._limit - 1)
+                file = self._open(path)
+                holder.file = file
+                self._holders.append(holder)
+            holder.recently_used = True
+            return file
+
+    def let_go(self, holder: FileHolder) -> None:
+        """Forget the holder's file now."""
+        with self._changing:
+            if holder.file is not None:
+                holder.file = None
+                self._holders.remove(holder)
+
+    def require_room(self, path: Path, count: int) -> None:
+        """Raise OSError unless so many files more can be open at once. `path` is one that exists.
+
+        For what cannot be undone once it has begun, and opens files on its way.
+        """
+        with self._changing, contextlib.ExitStack() as opened:
+            for _ in range(count):
+                opened.callback(self._open(path).close)
+
+    def _open(self, path: Path) -> File:
+        try:
+            return self.files.open(path)
+        except OSError as error:
+            if error.errno not in SCARCITY:
+                raise
+        self._make_room(len(self._holders) // 2)  # sockets have taken more than their share
+        return self.files.open(path)
+
+    def _make_room(self, kept: int) -> None:
+        while len(self._holders) > max(0, kept):
+            holder = self._holders.popleft()
+            if holder.recently_used:
+                holder.recently_used = False
+                self._holders.append(holder)
+            else:
+                holder.file = None
+
+
+# Nothing writes into a closed segment in place: retention removes names, compaction writes new
+# files. Only a truncation, or a recovery that cuts damage off, makes a closed segment the last one
+# again, which is cut and appended to; it makes a file of its own first (BRA-1).
+#
+# A shell. It blocks.
+
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def link_or_copy(files: Files, source: Path, target: Path) -> int:
+    """Give a file a second name, or copy it where the file system knows no links.
+
+    Returns how many bytes were copied. `FileNotFoundError` when the source is absent.
+    """
+    try:
+        files.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return copy_file(files, source, target)
+    return 0
+
+
+def copy_file(files: Files, source: Path, target: Path, size_bytes: int | None = None) -> int:
+    """Copy the first bytes of a file, or all of it, durably; returns how many they are."""
+    with contextlib.closing(files.open(source)) as original:
+        end = original.size() if size_bytes is None else min(size_bytes, original.size())
+        with contextlib.closing(files.open(target, create=True)) as copy:
+            copy.truncate(0)
+            for position in range(0, end, _CHUNK_BYTES):
+                chunk = original.read_at(position, min(_CHUNK_BYTES, end - position))
+                copy.write_at(position, chunk)
+            copy.sync()
+    return end
+
+
+def copy_shared(files: Files, path: Path, size_bytes: int | None = None) -> Path | None:
+    """A copy of a file that has other names, too, of its first bytes or all of them.
+
+    None when it has no other name. What a crash leaves is cleared away when the log is opened.
+    The copy has a name that nobody else uses: a `.deleted` file may be shared as well.
+    """
+    try:
+        if files.link_count(path) < 2:
+            return None
+    except FileNotFoundError:
+        return None
+    copy = path.with_name(path.name + UNSHARED_SUFFIX)
+    try:
+        copy_file(files, path, copy, size_bytes)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(copy)
+        raise
+    return copy
+
+
+def unshare(files: Files, path: Path, size_bytes: int | None = None) -> bool:
+    """Make a file that has other names, too, one of its own; False when it has none."""
+    copy = copy_shared(files, path, size_bytes)
+    if copy is not None:
+        files.rename(copy, path)
+    return copy is not None

@@ -1,36 +1,38 @@
 """The segments of one log: where its batches lie, from the oldest to the one that comes next.
 
-Kafka's `LocalLog`. It answers for the tuple of segments, which is replaced and never changed
-(LOG-4), for the offset at which the log ends, and for appending to, reading from, rolling and
-removing segments. What the batches mean (producers, epochs, the log's start) is kept by `log`, and
-what has reached the disk by `log_flush`: both build on this, and it knows neither.
+Kafka's `LocalLog`. It is responsible for the tuple of segments, which is replaced and never
+changed (LOG-4), for the offset at which the log ends, and for appending to, reading from,
+searching, rolling and removing segments. What the batches mean (producers, epochs, the log's
+start) is kept by `log`, and what has reached the disk by `log_flush`: both build on this, and it
+knows neither.
 
-Belongs to the event loop, except `look_up`: that one may run in a worker, while the segments are
-truncated, deleted or replaced. So these are counted as disturbances, at their beginning and at
-their end: the count is odd while one is under way. A shell.
+Belongs to the event loop, except the search functions and `look_up`: these may run in a worker,
+while the segments are truncated, deleted or replaced. So these are counted as disturbances, at
+their beginning and at their end: the count is odd while one is under way. A shell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvariantViolation, KafkaError, StorageError
 from moldau.model import Offset, TopicPartition
+from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
+from moldau.records.codec import decode_columns, find_first_at_or_after
+from moldau.records.columns import source_of
+from moldau.records.record_batch import payload_of
+from moldau.storage.file_records import walk_batches
 from moldau.storage.files import NO_ROOM, FileSlice
+from moldau.storage.indexes import TIME_ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.position_hints import BatchPlace, PositionHints
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for
-from moldau.storage.segment import Segment
-from moldau.storage.segment_search import (
-    LogRead,
-    TimestampedOffset,
-    cut_range,
-    find_place,
-    segment_index,
-)
-from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from moldau.storage.segment import Boundary, Segment
+from moldau.storage.transaction_index import AbortedTransaction
 from moldau.tasks import finish_first
 
 
@@ -342,3 +344,214 @@ class LocalLog:
         self._hints.clear()
         self._begin(new)
         return old
+
+
+GENERATION_SIZE = 32
+MOST_CUTS = 32
+
+BatchPlace: TypeAlias = tuple[Segment, int]
+"""A segment and a position in it, at which a batch begins or will begin."""
+
+Cut: TypeAlias = tuple[Segment, int, int, bool]
+"""A segment, where a range begins in it, its limit in bytes, and whether one batch may exceed it.
+What lies before the limit does not change but by a truncation, whatever is appended."""
+
+
+class PositionHints:
+    """Offsets of batch boundaries and their places."""
+
+    __slots__ = ("_cuts", "_old", "_young")
+
+    def __init__(self) -> None:
+        self._young: dict[int, BatchPlace] = {}
+        self._old: dict[int, BatchPlace] = {}
+        self._cuts: dict[Cut, Boundary] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def remember(self, offset: int, place: BatchPlace) -> None:
+        if len(self._young) >= GENERATION_SIZE:
+            self._old = self._young
+            self._young = {}
+        self._young[offset] = place
+
+    def find(self, offset: int) -> BatchPlace | None:
+        place = self._young.get(offset)
+        if place is None:
+            place = self._old.get(offset)
+            if place is not None:
+                self.remember(offset, place)
+        return place
+
+    def remember_cut(self, cut: Cut, boundary: Boundary) -> None:
+        if len(self._cuts) >= MOST_CUTS:
+            self._cuts.clear()
+        self._cuts[cut] = boundary
+
+    def find_cut(self, cut: Cut) -> Boundary | None:
+        return self._cuts.get(cut)
+
+    def clear(self) -> None:
+        """Positions have changed."""
+        self._cuts.clear()
+        self._young = {}
+        self._old = {}
+
+
+_base_offset_of = attrgetter("base_offset")
+
+
+class LogRead(NamedTuple):
+    """What a fetch gets of one log."""
+
+    slice: FileSlice | None
+    """Whole batches; None when there is nothing to send."""
+    end_offset: int
+    """Where the reader goes on: all records before it, from the asked offset, are in the slice."""
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def segment_index(segments: Sequence[Segment], offset: int) -> int:
+    """Which segment an offset belongs to; the first one when it is before all."""
+    return max(0, bisect_right(segments, offset, key=_base_offset_of) - 1)
+
+
+def find_place(segments: Sequence[Segment], offset: int) -> BatchPlace:
+    """Where the first batch begins that ends at or after an offset; the end when there is none."""
+    for segment in segments[segment_index(segments, offset) :]:
+        boundary = segment.find_batch(offset)
+        if boundary is not None:
+            return segment, boundary.position
+    return segments[-1], segments[-1].size_bytes
+
+
+def cut_range(segment: Segment, start: int, max_bytes: int, min_one: bool) -> Boundary | None:
+    """Where a range that is too long for the limit has to end: on a batch boundary before it.
+
+    When not even one batch fits, the first one is the range if `min_one` asks for it (KIP-74);
+    otherwise there is none.
+    """
+    boundary = segment.find_boundary(start, start + max(0, max_bytes))
+    if boundary is None and min_one:
+        return segment.find_end_of_batch(start)
+    return boundary
+
+
+def find_aborted(
+    segments: Sequence[Segment], start_offset: int, end_offset: int
+) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with a record in a range; one may end in a later segment."""
+    found: list[AbortedTransaction] = []
+    for segment in segments[segment_index(segments, start_offset) :]:
+        found += segment.transaction_index.find_overlapping(start_offset, end_offset)
+        if segment.transaction_index.covers(end_offset):
+            break
+    return tuple(found)
+
+
+def find_offset_by_timestamp(
+    segments: Sequence[Segment], log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
+) -> TimestampedOffset | None:
+    """The first record, from the log's start on, that is not older than a timestamp."""
+    for segment in segments:
+        if segment.largest_timestamp() >= timestamp_ms:
+            found = _find_in_segment(segment, log_start_offset, timestamp_ms, unpacked_bytes)
+            if found is not None:
+                return found
+    return None
+
+
+def find_max_timestamp(
+    segments: Sequence[Segment], log_start_offset: int, unpacked_bytes: int
+) -> TimestampedOffset | None:
+    """The first of the youngest records from the log's start on."""
+    timestamp_ms = max(segment.largest_timestamp() for segment in segments)
+    if timestamp_ms < 0:
+        return None
+    found = find_offset_by_timestamp(segments, log_start_offset, timestamp_ms, unpacked_bytes)
+    if found is not None:
+        return found
+    # Rare: the youngest record was there, but it is before the log's start or was compacted away.
+    timestamp_ms = max(_timestamps_from(segments, log_start_offset, unpacked_bytes), default=-1)
+    if timestamp_ms < 0:
+        return None
+    return find_offset_by_timestamp(segments, log_start_offset, timestamp_ms, unpacked_bytes)
+
+
+def _timestamps_from(
+    segments: Sequence[Segment], log_start_offset: int, unpacked_bytes: int
+) -> Iterator[int]:
+    """The largest timestamp of each batch, as far as it is not before the log's start."""
+    for segment in segments:
+        file = segment.opened()
+        for position, header in walk_batches(file, 0, segment.size_bytes):
+            if header.last_offset < log_start_offset or not header.record_count:
+                continue
+            if header.base_offset >= log_start_offset or header.is_log_append_time:
+                yield header.max_timestamp
+            else:
+                batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
+                for _, timestamp_ms in _times_from(batch, header, log_start_offset, unpacked_bytes):
+                    yield timestamp_ms
+
+
+def _times_from(
+    batch: bytes, header: BatchHeader, start_offset: int, unpacked_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record from an offset on; of millions, if a batch has them."""
+    payload = payload_of(batch, header, unpacked_bytes)
+    source = source_of(header, payload, start_offset)
+    columns = decode_columns([source], keys=False, values=False, headers=False)
+    yield from zip(
+        memoryview(columns.offsets).cast("B").cast("q"),
+        memoryview(columns.timestamps).cast("B").cast("q"),
+        strict=True,
+    )
+
+
+def _find_in_segment(
+    segment: Segment, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
+) -> TimestampedOffset | None:
+    first_offset = max(log_start_offset, segment.base_offset)
+    entry = segment.time_index.find_by_timestamp(timestamp_ms)
+    if entry is not None and segment.bears_out(entry):
+        first_offset = max(first_offset, entry.offset)
+    file = segment.opened()
+    for position, header in segment.walk_from(segment.offset_index.find_by_offset(first_offset)):
+        if not header.record_count:
+            continue  # what compaction leaves of a batch has the timestamp and no record of it
+        if header.max_timestamp >= timestamp_ms and header.last_offset >= log_start_offset:
+            if header.is_log_append_time:
+                first_offset = max(header.base_offset, log_start_offset)
+                return TimestampedOffset(first_offset, header.max_timestamp, header.leader_epoch)
+            batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
+            found = _find_in_batch(batch, header, log_start_offset, timestamp_ms, unpacked_bytes)
+            if found is not None:
+                return TimestampedOffset(*found, header.leader_epoch)
+    return None
+
+
+def _find_in_batch(
+    batch: bytes, header: BatchHeader, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record in a batch that is late enough in both."""
+    if header.base_offset >= log_start_offset:
+        return find_first_at_or_after(
+            payload_of(batch, header, unpacked_bytes),
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            timestamp_ms,
+        )
+    for offset, found_ms in _times_from(batch, header, log_start_offset, unpacked_bytes):
+        if found_ms >= timestamp_ms:
+            return offset, found_ms
+    return None

@@ -34,31 +34,31 @@ from moldau.records.batch_header import (
     stamp,
 )
 from moldau.records.record_batch import DEFAULT_LIMIT_BYTES, EndTransactionMarker
-from moldau.storage.aborted_checkpoint import AbortedBySegment
-from moldau.storage.compaction_file import CompactionOffsets
+from moldau.storage.checkpoint_files import AbortedBySegment, CompactionOffsets, LeaderEpochs
 from moldau.storage.files import File
-from moldau.storage.leader_epoch_file import LeaderEpochs
-from moldau.storage.local_log import LocalLog
-from moldau.storage.log_directory import LogDirectory
-from moldau.storage.log_flush import LogFlush
-from moldau.storage.producer_replay import read_marker, rebuild_producers, replay_marker
-from moldau.storage.producer_state import ProducerState
-from moldau.storage.replicated_batches import check_replicated
-from moldau.storage.rules.append_checks import set_log_append_time
-from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
-from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry
-from moldau.storage.rules.retention import LogFacts
-from moldau.storage.rules.roll import should_roll
-from moldau.storage.segment import Segment
-from moldau.storage.segment_retention import plan_deletion, report_deletions
-from moldau.storage.segment_search import (
+from moldau.storage.local_log import (
+    LocalLog,
     LogRead,
     TimestampedOffset,
     find_aborted,
     find_max_timestamp,
     find_offset_by_timestamp,
 )
-from moldau.storage.snapshot_files import SnapshotFiles
+from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log_flush import LogFlush
+from moldau.storage.producer_snapshots import (
+    ProducerSnapshots,
+    read_marker,
+    rebuild_producers,
+    replay_marker,
+)
+from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
+from moldau.storage.rules.log_validator import check_replicated, set_log_append_time
+from moldau.storage.rules.producer_state import Duplicate, ProducerEntry, ProducerState
+from moldau.storage.rules.retention import LogFacts
+from moldau.storage.rules.roll import should_roll
+from moldau.storage.segment import Segment
+from moldau.storage.segment_retention import plan_deletion, report_deletions
 from moldau.storage.transaction_index import AbortedTransaction
 
 NO_EPOCHS = EpochCache()
@@ -97,7 +97,7 @@ class Log:
         recovery_point: int,
         producers: ProducerState,
         epochs: EpochCache,
-        snapshots: SnapshotFiles,
+        snapshots: ProducerSnapshots,
         stored_epochs: EpochCache = NO_EPOCHS,
         has_aborted: bool = False,
         is_durable: bool = False,

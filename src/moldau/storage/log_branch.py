@@ -1,10 +1,12 @@
 """A log made of another one's files: what a replica of a branched topic begins with.
 
-Closed segments get a second name instead of a copy; `rules.branching` has what else goes over. The
-branch knows no producers: whoever writes to it has never written to it before. Its folder is made
-under a name that a start of the broker clears away, and gets its own when all in it is durable,
-with a note of what the checkpoints do not know yet (`log_note`). What a crash leaves is cleared
-away, or a whole log.
+A branch ends at an offset up to which all is committed and every transaction has ended. Closed
+segments before it get a second name instead of a copy; of the segment that holds it the batches
+before it are copied; and what is written to the branch goes into a new segment, so that no shared
+one is appended to. The branch knows no producers: whoever writes to it has never written to it
+before. Its folder is made under a name that a start of the broker clears away, and gets its own
+when all in it is durable, with a note of what the checkpoints do not know yet. A crash leaves
+nothing, or a whole log.
 
 While the files are linked, retention and compaction of the original go on. They count what they
 disturb, and then it is done again, up to the end that the original has by then: compaction removes
@@ -16,25 +18,31 @@ A shell, owned by the event loop; what links and copies runs in a worker.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
 from moldau.model import Offset, TopicId, TopicPartition
+from moldau.storage.checkpoint_files import (
+    CompactionOffsets,
+    LogNote,
+    drop_note,
+    write_compaction_offsets,
+    write_epochs,
+    write_note,
+    write_partition_metadata,
+)
 from moldau.storage.checkpoints import Checkpoints
-from moldau.storage.compaction_file import CompactionOffsets, write_compaction_offsets
-from moldau.storage.files import NO_ROOM
-from moldau.storage.leader_epoch_file import write_epochs
+from moldau.storage.files import NO_ROOM, copy_file, link_or_copy
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.log_note import LogNote, drop_note, write_note
-from moldau.storage.log_table import LogTable
-from moldau.storage.partition_metadata import write_partition_metadata
-from moldau.storage.recovery import LoadTerms, load_log
-from moldau.storage.rules.branching import BranchPlan, plan_branch
+from moldau.storage.log_loader import LoadTerms, load_log
+from moldau.storage.log_table import LogTable, clear_folder
+from moldau.storage.producer_snapshots import ProducerSnapshots
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import (
     LEADER_EPOCHS_FILE,
@@ -45,9 +53,6 @@ from moldau.storage.rules.file_names import (
     segment_file_name,
 )
 from moldau.storage.segment import Segment
-from moldau.storage.set_aside import put_away
-from moldau.storage.shared_files import copy_file, link_or_copy
-from moldau.storage.snapshot_files import SnapshotFiles
 
 _TRIES = 20
 """Retention or compaction may come in between."""
@@ -115,7 +120,7 @@ class LogBranches:
             return None
         directory, made, note = built
         folder = directory.folder / partition_folder_name(topic_partition)
-        put_away(directory.files, folder, topic_partition, self._unique_id)
+        clear_folder(directory.files, folder, topic_partition, self._unique_id)
         directory.files.rename(made, folder)
         directory.files.sync_folder(directory.folder)
         terms = LoadTerms(
@@ -230,7 +235,7 @@ class _Branch:
 
     def _forget_producers(self, end_offset: int) -> None:
         """An empty table; unlike others it must not be rebuilt from the batches before it."""
-        SnapshotFiles(self._files, self.folder).write(end_offset, ())
+        ProducerSnapshots(self._files, self.folder).write(end_offset, ())
         path = self.folder / segment_file_name(end_offset, PRODUCER_SNAPSHOT_SUFFIX)
         with contextlib.closing(self._files.open(path)) as file:
             file.sync()
@@ -266,3 +271,37 @@ class _Branch:
     def remove(self) -> None:
         with contextlib.suppress(OSError):  # the next start does it
             self._files.remove_folder(self.folder)
+
+
+class BranchPlan(NamedTuple):
+    """Numbers of segments, and where the branch begins and ends."""
+
+    shared: range
+    copied: int | None
+    """The one of which a part is copied."""
+    start_offset: int
+    end_offset: int
+
+
+def plan_branch(
+    base_offsets: Sequence[int], start_offset: int, end_offset: int, stable_offset: int
+) -> BranchPlan:
+    """Segments by their base offsets, ascending; the log has them up to `end_offset`.
+
+    What is before its start is left out; `stable_offset` is where the branch ends.
+    """
+    end = max(start_offset, min(stable_offset, end_offset))
+    ends = (*base_offsets[1:], end_offset)
+    last = len(base_offsets) - 1
+    first = sum(1 for each in ends[:last] if each <= start_offset)
+    # The last segment is appended to, even where all of it is before the end.
+    whole = max(first, sum(1 for each in ends[:last] if each <= end))
+    is_cut = base_offsets[whole] < end and start_offset < end
+    return BranchPlan(range(first, whole), whole if is_cut else None, start_offset, end)
+
+
+def stable_end(epochs: EpochCache, newest_epoch: int, end_offset: int, stable_offset: int) -> int:
+    """Where a branch may end that has nothing of an epoch later than `newest_epoch` (BRA-2)."""
+    if epochs.latest_epoch is None or epochs.latest_epoch <= newest_epoch:
+        return stable_offset
+    return min(stable_offset, epochs.end_offset_for(newest_epoch, end_offset).end_offset)

@@ -25,8 +25,7 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
 from moldau.metrics.figures import StorageFigures
 from moldau.metrics.history import History
-from moldau.storage.files import SCARCITY, FailedSyncError, Files
-from moldau.storage.open_files import OpenFiles
+from moldau.storage.files import SCARCITY, FailedSyncError, Files, OpenFiles
 from moldau.storage.rules.file_names import LOSS_FILE
 from moldau.storage.rules.retention import RetentionPolicy
 from moldau.storage.segment_retention import kafka_policies
@@ -160,3 +159,39 @@ class LogDirectory:
     def checkpoint_soon(self) -> None:
         self.offsets_changed = True
         self.wake()
+
+
+# Keeps work on disks within so many bytes per second.
+#
+# A tiny shell: it asks the clock, and sleeps on it.
+
+
+_SHORTEST_SECONDS = 0.001
+"""Shorter waits are summed up first."""
+
+_LONGEST_SECONDS = 1.0
+"""Slept at once: then the rate may be another one."""
+
+
+class Throttler:
+    """An allowance that may be shared; its rate may change at any time, also for who waits."""
+
+    def __init__(self, clock: Clock, rate: Callable[[], float]) -> None:
+        self._clock = clock
+        self._rate = rate  # bytes per second
+        self._owed_bytes = 0.0  # moved, and not paid for with time
+        self._paid_until = 0.0  # by the clock
+
+    async def wait(self, moved_bytes: int) -> None:
+        """Wait as long as these bytes may take, and those of others that share the allowance."""
+        self._pay()
+        self._owed_bytes += moved_bytes
+        while (seconds := self._owed_bytes / max(self._rate(), 1.0)) >= _SHORTEST_SECONDS:
+            await self._clock.sleep(min(seconds, _LONGEST_SECONDS))
+            self._pay()
+
+    def _pay(self) -> None:
+        now = self._clock.monotonic()
+        paid_bytes = (now - self._paid_until) * max(self._rate(), 1.0)
+        self._owed_bytes = max(0.0, self._owed_bytes - paid_bytes)
+        self._paid_until = now

@@ -17,15 +17,14 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
-from moldau.storage.leader_epoch_file import LeaderEpochs, write_epochs
-from moldau.storage.local_log import LocalLog
+from moldau.storage.checkpoint_files import LeaderEpochs, write_epochs
+from moldau.storage.local_log import LocalLog, segment_index
 from moldau.storage.log_directory import LogDirectory
+from moldau.storage.producer_snapshots import ProducerSnapshots
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import LEADER_EPOCHS_FILE
-from moldau.storage.rules.producer_sequences import ProducerEntry
+from moldau.storage.rules.producer_state import ProducerEntry
 from moldau.storage.segment import Segment
-from moldau.storage.segment_search import segment_index
-from moldau.storage.snapshot_files import SnapshotFiles
 
 _NEVER_MS = 365 * 24 * 3600 * 1000
 """A `flush.ms` of a year or more, as by default, leaves flushing to the operating system."""
@@ -49,7 +48,7 @@ class LogFlush:
         self,
         local: LocalLog,
         epochs: LeaderEpochs,
-        snapshots: SnapshotFiles,
+        snapshots: ProducerSnapshots,
         *,
         recovery_point: int,
         is_durable: bool,

@@ -24,9 +24,8 @@ from moldau.errors import (
 )
 from moldau.model import TopicPartition
 from moldau.storage.checkpoints import Checkpoints
-from moldau.storage.disk_pace import DiskPace
 from moldau.storage.log import Log
-from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log_directory import LogDirectory, Throttler
 from moldau.storage.log_move import LogMove, remove_folder
 from moldau.storage.rules.file_names import future_folder_name
 from moldau.tasks import TaskSupervisor
@@ -52,7 +51,7 @@ class LogMoves:
         self._checkpoints = checkpoints
         self._options = options
         self._unique_id = unique_id
-        self._pace = DiskPace(
+        self._pace = Throttler(
             clock, lambda: options().replica_alter_log_dirs_io_max_bytes_per_second
         )
         self._moves: dict[TopicPartition, LogMove] = {}  # in the order in which they were asked for

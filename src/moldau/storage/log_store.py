@@ -1,8 +1,8 @@
 """All logs of a broker, in all its log directories.
 
 It answers for opening the folders of `log.dirs` and the logs in them, for making and deleting logs
-and for an orderly end. Which there are is in `log_table`, those out of service are in `set_aside`,
-those that begin with another one's records come from `log_branch`. What is written down of them is
+and for an orderly end. Which there are, in service and out of it, is in `log_table`; those that
+begin with another one's records come from `log_branch`. What is written down of them is
 kept by `checkpoints`, what goes on in the background by `maintenance`. A folder that fails is
 reported once and goes offline; the others go on.
 
@@ -29,34 +29,34 @@ from moldau.errors import StartupError, StorageError
 from moldau.metrics.figures import StorageFigures
 from moldau.metrics.history import History
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
+from moldau.storage.checkpoint_files import (
+    describe_segments,
+    write_clean_marker,
+    write_partition_metadata,
+)
 from moldau.storage.checkpoints import Checkpoints
-from moldau.storage.clean_marker import describe_segments, write_clean_marker
-from moldau.storage.directory_identity import DirectoryIdentities
-from moldau.storage.directory_loader import (
+from moldau.storage.files import Files, FolderLock, OpenFiles, open_file_budget
+from moldau.storage.log import Log
+from moldau.storage.log_branch import LogBranches
+from moldau.storage.log_directory import DirectoryFailures, LogDirectory, RetentionPolicies
+from moldau.storage.log_dirs import (
+    DirectoryCapacity,
+    DirectoryReport,
     FolderTerms,
+    InterruptedMoves,
+    capacity_of,
+    describe_directory,
     load_logs,
     lock_folder,
     note_missed,
     remove_deleted,
     survey_folder,
 )
-from moldau.storage.directory_reports import (
-    DirectoryCapacity,
-    DirectoryReport,
-    capacity_of,
-    describe_directory,
-)
-from moldau.storage.files import Files, FolderLock, open_file_budget
-from moldau.storage.interrupted_moves import InterruptedMoves
-from moldau.storage.log import Log
-from moldau.storage.log_branch import LogBranches
-from moldau.storage.log_directory import DirectoryFailures, LogDirectory, RetentionPolicies
+from moldau.storage.log_loader import create_log
 from moldau.storage.log_moves import LogMoves
-from moldau.storage.log_table import LogTable
+from moldau.storage.log_table import LogTable, StrayLogs, clear_folder
 from moldau.storage.maintenance import Maintenance
-from moldau.storage.open_files import OpenFiles
-from moldau.storage.partition_metadata import write_partition_metadata
-from moldau.storage.recovery import create_log
+from moldau.storage.meta_properties import MetaPropertiesEnsemble
 from moldau.storage.rules.file_names import (
     INCOMPLETE_FILE,
     LOSS_FILE,
@@ -66,7 +66,6 @@ from moldau.storage.rules.file_names import (
     stray_folder_name,
 )
 from moldau.storage.segment_retention import kafka_policies
-from moldau.storage.set_aside import AsideLogs, put_away
 from moldau.workers import Workers
 
 _log = logging.getLogger("moldau.storage")
@@ -117,7 +116,7 @@ class LogStore:
         self._directories: list[LogDirectory] = []
         self._locks: dict[Path, FolderLock] = {}
         self.logs = self._table.logs
-        self.identities = DirectoryIdentities(self._new_id)
+        self.identities = MetaPropertiesEnsemble(self._new_id)
         self.checkpoints = Checkpoints(self.logs)
         self.moves = LogMoves(
             self.logs,
@@ -127,7 +126,7 @@ class LogStore:
             options,
             self._unique_id,
         )
-        self.aside = AsideLogs(self._table, self.checkpoints, self.moves, options, self._unique_id)
+        self.aside = StrayLogs(self._table, self.checkpoints, self.moves, options, self._unique_id)
         self.branches = LogBranches(self._table, self.checkpoints, options, self._unique_id)
         self._maintenance = Maintenance(self.logs, self.checkpoints, clock, workers, options)
 
@@ -280,7 +279,7 @@ class LogStore:
         expiration_ms = self._options().producer_id_expiration_ms
 
         def create() -> Log:
-            put_away(self._files, folder, topic_partition, self._unique_id)
+            clear_folder(self._files, folder, topic_partition, self._unique_id)
             self._files.make_folder(folder)
             if topic_id is not None:
                 write_partition_metadata(self._files, folder / PARTITION_METADATA_FILE, topic_id)

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.clock import Clock, Timer
 from moldau.config.broker_options import BrokerOptions
@@ -20,15 +20,13 @@ from moldau.errors import StorageError
 from moldau.model import TopicPartition
 from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.files import SCARCITY, Files
-from moldau.storage.folder_tidying import empty_folder
 from moldau.storage.log import Log
+from moldau.storage.log_cleaner import LogCleaner
 from moldau.storage.log_directory import LogDirectory, Removal
+from moldau.storage.log_loader import empty_folder
 from moldau.storage.rules.file_names import find_partition_folder
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
-
-if TYPE_CHECKING:
-    from moldau.storage.cleaner import Cleaner
 
 _log = logging.getLogger("moldau.storage")
 
@@ -56,7 +54,7 @@ class Maintenance:
         self._options = options
         self._work: dict[LogDirectory, asyncio.Event] = {}
         self._tasks = TaskSupervisor(_report)
-        self._cleaner: Cleaner | None = None  # with the first log that is to be compacted
+        self._cleaner = LogCleaner(clock, options)
         self._timers: set[Timer] = set()  # of files that wait for their removal
 
     def watch(self, directory: LogDirectory) -> None:
@@ -170,15 +168,8 @@ class Maintenance:
             map(_may_be_compacted, self._logs.values())
         ):
             high_watermarks = self._checkpoints.high_watermarks()
-            if not await self._require_cleaner().clean_dirtiest(self._logs, high_watermarks):
+            if not await self._cleaner.clean_dirtiest(self._logs, high_watermarks):
                 return
-
-    def _require_cleaner(self) -> Cleaner:
-        if self._cleaner is None:
-            from moldau.storage.cleaner import Cleaner
-
-            self._cleaner = Cleaner(self._clock, self._options)
-        return self._cleaner
 
     async def expire_producers(self) -> None:
         expiration_ms, now_ms = self._options().producer_id_expiration_ms, self._clock.now_ms()

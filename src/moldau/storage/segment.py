@@ -24,10 +24,9 @@ from typing import NamedTuple, Protocol
 
 from moldau.errors import MoldauError
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
-from moldau.storage.batch_scan import is_unfinished_write, walk_batches, walk_valid_batches
-from moldau.storage.files import Buffer, FailedSyncError, File
-from moldau.storage.offset_index import IndexedBatch, OffsetIndex
-from moldau.storage.open_files import OpenFiles
+from moldau.storage.file_records import is_unfinished_write, walk_batches, walk_valid_batches
+from moldau.storage.files import Buffer, FailedSyncError, File, OpenFiles, copy_shared, unshare
+from moldau.storage.indexes import IndexedBatch, IndexedTime, OffsetIndex, TimeIndex
 from moldau.storage.rules.file_names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -37,8 +36,6 @@ from moldau.storage.rules.file_names import (
     segment_file_name,
 )
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
-from moldau.storage.shared_files import copy_shared, unshare
-from moldau.storage.time_index import IndexedTime, TimeIndex
 from moldau.storage.transaction_index import TransactionIndex
 
 _log = logging.getLogger("moldau.storage")

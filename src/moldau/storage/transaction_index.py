@@ -8,7 +8,7 @@
         8  last stable offset    after the marker
 
 There are few, so the file is read whole, and it exists only where a transaction was aborted. What
-it should hold is noted elsewhere (`aborted_checkpoint`). A shell. One task appends and truncates;
+it should hold is noted elsewhere (`checkpoint_files`). A shell. One task appends and truncates;
 reads may run in any thread.
 """
 

@@ -390,8 +390,8 @@ MUTANTS = (
             _MOVE_UNDER_THE_SAME_EPOCH,
             Edit(_WRITER, "_require_epoch", "set(former.replicas) == set(state.replicas)", "True"),
             Edit(
-                "moldau.replication.rules.replica_fate",
-                "decide_fate",
+                "moldau.replication.rules.stray_replicas",
+                "find_status",
                 "state.leader_epoch <= seen_epoch",
                 "state.leader_epoch < seen_epoch",
             ),

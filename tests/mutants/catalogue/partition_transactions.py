@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_STATE = "moldau.storage.producer_state"
+_STATE = "moldau.storage.rules.producer_state"
 _PARTITION = "moldau.replication.partition"
 _PENDING = "moldau.coordinators.groups.rules.offsets"
 _BROKER = "unit/broker/test_partition_transactions.py"
@@ -68,7 +68,7 @@ MUTANTS = (
         breaks="a reader of decided transactions is not told which ones were aborted",
         edits=(
             Edit(
-                "moldau.storage.producer_replay",
+                "moldau.storage.producer_snapshots",
                 "replay_marker",
                 "completed.aborted",
                 "completed.first_offset < 0",
@@ -94,7 +94,7 @@ MUTANTS = (
         breaks="readers skip what a producer committed after an aborted transaction that is gone",
         edits=(
             Edit(
-                "moldau.storage.compaction_round",
+                "moldau.storage.log_cleaner",
                 "CompactionRound._complete",
                 "(aborted.producer_id, aborted.first_offset) in with_data",
                 "with_data is not None",

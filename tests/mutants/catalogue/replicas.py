@@ -6,11 +6,11 @@ from mutants.mutant import Edit, Mutant, Seeds
 
 _PARTITION = "moldau.replication.partition"
 _PARTITIONS = "moldau.replication.partitions"
-_IMAGES = "moldau.replication.published_images"
-_GOING_BACK = "moldau.replication.follower_truncation"
-_FOLLOWER = "moldau.replication.follower"
+_IMAGES = "moldau.replication.metadata_apply_queue"
+_GOING_BACK = "moldau.replication.replica_fetcher"
+_FOLLOWER = "moldau.replication.partition"
 _TRUNCATION = "moldau.replication.rules.truncation"
-_BATCHES = "moldau.storage.replicated_batches"
+_BATCHES = "moldau.storage.rules.log_validator"
 _UNIT = "unit/replication"
 
 _LEAD_ON = Edit(_PARTITIONS, "Partitions.suspend", "partition.suspend()")
@@ -21,10 +21,10 @@ _NO_LEASE = Edit(
     "True",
 )
 _NOTHING_IS_OBSOLETE = Edit(
-    _IMAGES, "PublishedImages.is_obsolete", "image.version < self._resumed_version", "False"
+    _IMAGES, "MetadataApplyQueue.is_obsolete", "image.version < self._resumed_version", "False"
 )
-_APPLY_WHILE_LOST = Edit(_IMAGES, "PublishedImages.decides", "self._is_suspended")
-_APPLY_WHAT_WAITED = Edit(_IMAGES, "PublishedImages.suspend", "self.forget_waiting()")
+_APPLY_WHILE_LOST = Edit(_IMAGES, "MetadataApplyQueue.decides", "self._is_suspended")
+_APPLY_WHAT_WAITED = Edit(_IMAGES, "MetadataApplyQueue.suspend", "self.forget_waiting()")
 
 _OPENING = "unit/replication/test_partitions.py"
 

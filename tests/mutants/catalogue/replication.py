@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_ACKNOWLEDGEMENT = "moldau.replication.rules.acknowledgement"
-_HIGH_WATERMARK = "moldau.replication.rules.high_watermark"
+_ACKNOWLEDGEMENT = "moldau.replication.rules.replica"
+_HIGH_WATERMARK = "moldau.replication.rules.replica"
 _ISR = "moldau.replication.rules.isr"
 _KEEPER = "moldau.replication.isr_keeper"
-_LEADERSHIP = "moldau.replication.rules.leadership"
+_LEADERSHIP = "moldau.replication.rules.replica"
 _PARTITION = "moldau.replication.partition"
-_FOLLOWERS = "moldau.replication.followers"
-_STATE = "moldau.replication.rules.replica_state"
+_FOLLOWERS = "moldau.replication.partition"
+_STATE = "moldau.replication.rules.replica"
 _TRUNCATION = "moldau.replication.rules.truncation"
 _RULES = "unit/replication/rules"
 _UNIT = "unit/replication"

@@ -6,16 +6,16 @@ from mutants.mutant import Edit, Mutant, Seeds
 
 _LOG = "moldau.storage.log"
 _FLUSH = "moldau.storage.log_flush"
-_RECOVERY = "moldau.storage.recovery"
-_RECOVERED_EPOCHS = "moldau.storage.recovered_epochs"
+_RECOVERY = "moldau.storage.log_loader"
+_RECOVERED_EPOCHS = "moldau.storage.log_loader"
 _STORE = "moldau.storage.log_store"
 _DIRECTORY = "moldau.storage.log_directory"
-_COMPACTION = "moldau.storage.rules.compaction"
+_COMPACTION = "moldau.storage.rules.log_cleaner"
 _RETENTION = "moldau.storage.rules.retention"
-_SCAN = "moldau.storage.batch_scan"
+_SCAN = "moldau.storage.file_records"
 _SEGMENT = "moldau.storage.segment"
 _BRANCH = "moldau.storage.log_branch"
-_SEQUENCES = "moldau.storage.rules.producer_sequences"
+_SEQUENCES = "moldau.storage.rules.producer_state"
 _UNIT = "unit/storage"
 
 MUTANTS = (
@@ -25,7 +25,7 @@ MUTANTS = (
         breaks="a snapshot keeps the timestamp of the records, not the time of the last batch",
         edits=(
             Edit(
-                "moldau.storage.producer_state",
+                "moldau.storage.rules.producer_state",
                 "ProducerState.to_store",
                 "entry.last_timestamp_ms >= heard_ms[producer_id]",
                 "heard_ms",
@@ -55,7 +55,7 @@ MUTANTS = (
         name="less-than-was-flushed-counts-as-whole",
         rule="REP-6",
         breaks="a log that ends before its recovery point or high watermark does not say so",
-        edits=(Edit(_RECOVERY, "_Loader._look_for_loss", "end_offset < promised", "False"),),
+        edits=(Edit(_RECOVERY, "_LogLoader._look_for_loss", "end_offset < promised", "False"),),
         tests=(
             f"{_UNIT}/test_power_loss.py::"
             "test_a_log_that_ends_before_what_was_flushed_or_committed_says_so",
@@ -128,7 +128,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _RECOVERY,
-                "_Loader._end_with",
+                "_LogLoader._end_with",
                 "self._remove(self._segments[number + 1:])\ndel self._segments[number + 1:]",
             ),
         ),
@@ -138,7 +138,7 @@ MUTANTS = (
         name="recovery-does-not-tell-what-is-lost",
         rule="REP-6",
         breaks="a log that lost written batches says nothing of it",
-        edits=(Edit(_RECOVERY, "_Loader.load", "self._has_lost_its_end", "False"),),
+        edits=(Edit(_RECOVERY, "_LogLoader.load", "self._has_lost_its_end", "False"),),
         tests=(f"{_UNIT}/test_recovery.py::test_a_segment_that_lost_its_end_ends_the_log",),
     ),
     Mutant(
@@ -163,7 +163,7 @@ MUTANTS = (
         breaks="the marker of a clean stop vouches for a later crash",
         edits=(
             Edit(
-                "moldau.storage.clean_marker",
+                "moldau.storage.checkpoint_files",
                 "take_clean_marker",
                 "files.remove(marker)",
                 "files.exists(marker)",
@@ -179,7 +179,9 @@ MUTANTS = (
         rule="LOG-6",
         breaks="that the marker was taken away is not on disk before a log is opened",
         edits=(
-            Edit("moldau.storage.clean_marker", "take_clean_marker", "files.sync_folder(folder)"),
+            Edit(
+                "moldau.storage.checkpoint_files", "take_clean_marker", "files.sync_folder(folder)"
+            ),
         ),
         tests=(f"{_UNIT}/test_log_store.py::test_the_marker_does_not_come_back_with_a_power_loss",),
     ),
@@ -189,13 +191,13 @@ MUTANTS = (
         breaks="a clean stop vouches for sealed segments that are gone",
         edits=(
             Edit(
-                "moldau.storage.clean_marker",
+                "moldau.storage.checkpoint_files",
                 "ClosedSegments.has_lost_sealed",
                 "len(sealed) != self.sealed_count",
                 "not sealed",
             ),
             Edit(
-                "moldau.storage.clean_marker",
+                "moldau.storage.checkpoint_files",
                 "ClosedSegments.has_lost_sealed",
                 "sum((size for _, size in sealed)) != self.sealed_bytes",
                 "sum((size for _, size in sealed)) < 0",
@@ -213,8 +215,8 @@ MUTANTS = (
         breaks="an active segment that was cut short is not read and checked",
         edits=(
             Edit(
-                "moldau.storage.recovery",
-                "_Loader._compare_with_stop",
+                "moldau.storage.log_loader",
+                "_LogLoader._compare_with_stop",
                 "has_lost_active or self._is_incomplete",
                 "self._is_incomplete",
             ),
@@ -230,8 +232,8 @@ MUTANTS = (
         breaks="a log whose checkpoints are lost does not say that its active segment is short",
         edits=(
             Edit(
-                "moldau.storage.recovery",
-                "_Loader._compare_with_stop",
+                "moldau.storage.log_loader",
+                "_LogLoader._compare_with_stop",
                 "closed is not None and closed.has_lost_end(found)",
                 "False",
             ),
@@ -247,8 +249,8 @@ MUTANTS = (
         breaks="a process that is killed before it says so forgets which segments were lost",
         edits=(
             Edit(
-                "moldau.storage.recovery",
-                "_Loader._compare_with_stop",
+                "moldau.storage.log_loader",
+                "_LogLoader._compare_with_stop",
                 "has_lost_sealed or INCOMPLETE_FILE in names",
                 "has_lost_sealed",
             ),
@@ -264,7 +266,7 @@ MUTANTS = (
         breaks="each fetch that ends before a dropped tombstone begins again at the log's start",
         edits=(
             Edit(
-                "moldau.replication.followers",
+                "moldau.replication.partition",
                 "Followers._find_missed_deletions",
                 "copying and copying.get(wanted.replica) == wanted.broker_epoch",
                 "copying is None and {}.get(wanted.replica) == wanted.broker_epoch",
@@ -281,7 +283,7 @@ MUTANTS = (
         breaks="values go for the sake of later ones that were cut off in the middle of the round",
         edits=(
             Edit(
-                "moldau.storage.compaction_round",
+                "moldau.storage.log_cleaner",
                 "CompactionRound._require_untruncated",
                 "self._log.truncations != self._truncations",
                 "False",
@@ -298,7 +300,7 @@ MUTANTS = (
         breaks="a log that was killed in the middle of a round is cut like any other",
         edits=(
             Edit(
-                "moldau.storage.compaction_round",
+                "moldau.storage.log_cleaner",
                 "CompactionRound._swap_in",
                 "offsets != self._noted",
                 "False",
@@ -315,8 +317,8 @@ MUTANTS = (
         breaks="records that somebody deleted are there again when a checkpoint is lost",
         edits=(
             Edit(
-                "moldau.storage.recovery",
-                "_Loader._find_start",
+                "moldau.storage.log_loader",
+                "_LogLoader._find_start",
                 "not self._terms.is_start_known",
                 "False",
             ),
@@ -558,7 +560,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _RECOVERY,
-                "_Loader._has_other_aborted",
+                "_LogLoader._has_other_aborted",
                 "index.digest != (expected or EMPTY_DIGEST)",
                 "False",
             ),

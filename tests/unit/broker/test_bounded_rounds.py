@@ -14,8 +14,7 @@ import pytest
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.records.record_batch import build_batch
-from moldau.replication.follower import Follower, FollowPosition
-from moldau.replication.followers import Followers
+from moldau.replication.partition import Follower, Followers, FollowPosition
 
 PRODUCE = 0
 OTHERS = 30

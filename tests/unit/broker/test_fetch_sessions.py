@@ -7,7 +7,7 @@ import pytest
 
 from moldau.broker.fetch import STALE_AFTER_MS, FetchSession, FetchSessions, FetchWait, Terms
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
-from moldau.replication.partition_reads import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 
 

@@ -10,7 +10,7 @@ from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import DelayedFetch, Purgatory
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import TopicPartition
-from moldau.replication.partition_reads import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.testing import ManualClock
 from moldau.wire.apis import FETCH
 from moldau.wire.headers import read_request_header

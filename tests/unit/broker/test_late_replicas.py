@@ -12,7 +12,7 @@ from broker.cluster_stage import Cluster, play
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordination.port import Operation
 from moldau.errors import ErrorCode
-from moldau.replication.published_images import PublishedImages
+from moldau.replication.metadata_apply_queue import MetadataApplyQueue
 from moldau.simulation.manual_clock import wait_until_idle
 
 from .test_broker_in_memory import World
@@ -20,7 +20,7 @@ from .test_broker_in_memory import World
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 
 
-async def never_noted(_: PublishedImages, __: MetadataImage) -> None:
+async def never_noted(_: MetadataApplyQueue, __: MetadataImage) -> None:
     """As while thousands of folders are made, or the disk takes its time."""
 
 
@@ -30,7 +30,7 @@ def test_whoever_makes_a_topic_does_not_wait_for_slow_disks_for_ever(
     async def story() -> None:
         world = World()
         broker = await world.start()
-        monkeypatch.setattr(PublishedImages, "note_applied", never_noted)
+        monkeypatch.setattr(MetadataApplyQueue, "note_applied", never_noted)
         asked = asyncio.create_task(world.create("t"))
         await wait_until_idle()
         assert not asked.done()
@@ -62,7 +62,7 @@ def test_replicas_that_are_opened_are_waited_for_until_the_requests_timeout(
 ) -> None:
     async def story(cluster: Cluster) -> None:
         (broker,) = await cluster.start(1)
-        monkeypatch.setattr(PublishedImages, "note_applied", never_noted)
+        monkeypatch.setattr(MetadataApplyQueue, "note_applied", never_noted)
         began = cluster.clock.monotonic()
         answer = await cluster.ask(broker, CREATE_TOPICS, 7, **create_call("t", timeout=2000))
         assert answer.topics[0].error_code is ErrorCode.none  # it is led

@@ -29,8 +29,8 @@ from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import build_batch
+from moldau.replication.incoming_batches import Unpacker
 from moldau.replication.partition import Partition
-from moldau.replication.unpacking import Unpacker
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
 from moldau.wire.apis import FETCH

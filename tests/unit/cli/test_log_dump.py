@@ -33,7 +33,7 @@ from moldau.records.record_batch import (
 )
 from moldau.storage.checkpoint_files import encode_offsets
 from moldau.storage.producer_snapshots import encode_snapshot
-from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
+from moldau.storage.rules.producer_state import ProducerEntry, RememberedBatch
 
 BASE = "00000000000000000100"
 

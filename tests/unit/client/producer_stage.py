@@ -16,7 +16,7 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.record import Record
 from moldau.records.record_batch import records_of
-from moldau.storage.rules.producer_sequences import (
+from moldau.storage.rules.producer_state import (
     Duplicate,
     ProducerEntry,
     apply_batch,

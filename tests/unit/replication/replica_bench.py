@@ -15,12 +15,10 @@ from moldau.errors import BrokerUnreachableError, KafkaError
 from moldau.model import Offset, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import build_batch, records_of
-from moldau.replication.leader_link import LogBounds
-from moldau.replication.partition import Partition
-from moldau.replication.partition_reads import FollowedRead
-from moldau.replication.replica_fetcher import ReplicaFetcher
+from moldau.replication.incoming_batches import Unpacker
+from moldau.replication.partition import FollowedRead, Partition
+from moldau.replication.replica_fetcher import LogBounds, ReplicaFetcher
 from moldau.replication.replication_quota import ReplicationQuota
-from moldau.replication.unpacking import Unpacker
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
@@ -148,7 +146,7 @@ class _Truncations:
 
 
 class DirectLink:
-    """The way to a leader in the same process. A `LeaderLink`."""
+    """The way to a leader in the same process. A `LeaderEndPoint`."""
 
     def __init__(self, bench: Bench, leader: Replica) -> None:
         self._bench = bench

@@ -7,8 +7,8 @@ import pytest
 from moldau.model import Offset
 from moldau.records.record_batch import build_batch
 from moldau.storage.checkpoint_files import read_checkpoints
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
+from moldau.storage.log_cleaner import LogCleaner
 from replication.replica_bench import CLICKS, FOLDER, Bench, Replica, fetch, run_story
 
 
@@ -225,7 +225,7 @@ def test_a_compacted_log_that_is_cut_below_what_was_compared_is_copied_again():
             put(first, b"k", b"new %d" % number)
         log = first.partition.log
         await log.flush()
-        cleaner = Cleaner(bench.clock, lambda: bench.options)
+        cleaner = LogCleaner(bench.clock, lambda: bench.options)
         assert await cleaner.clean_dirtiest({CLICKS: log}, {CLICKS: log.log_end_offset})
         assert first.values == [b"other", b"new 2", b"new 3"]
         bench.elect(2, 2, isr=(2,))
@@ -297,7 +297,7 @@ def test_who_was_away_for_longer_than_tombstones_are_kept_copies_everything_agai
             put(leader, b"c", b"c")
             await bench.settle()
             await log.flush()
-            cleaner = Cleaner(bench.clock, lambda: bench.options)
+            cleaner = LogCleaner(bench.clock, lambda: bench.options)
             assert await cleaner.clean_dirtiest({CLICKS: log}, {CLICKS: log.log_end_offset})
             await bench.settle(100)
         assert b"deleted later" not in leader.values

@@ -9,8 +9,8 @@ from moldau.errors import (
     NotEnoughReplicasError,
     UnknownLeaderEpochError,
 )
-from moldau.replication.partition_reads import FollowedRead
-from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.partition import FollowedRead
+from moldau.replication.rules.replica import Acknowledgement
 from replication.replica_bench import Bench, fetch, run_story
 
 

@@ -11,8 +11,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch
-from moldau.replication.incoming_batches import IncomingBatches
-from moldau.replication.unpacking import Unpacker
+from moldau.replication.incoming_batches import IncomingBatches, Unpacker
 from moldau.workers import InlineWorkers
 
 NOW_MS = 1_700_000_000_000

@@ -14,7 +14,7 @@ from moldau.model import LATEST_TIMESTAMP
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_batch
-from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.rules.replica import Acknowledgement
 from replication.replica_bench import ALL, CLICKS, Bench, fetch, run_story
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from moldau.errors import FencedLeaderEpochError, NotLeaderError
-from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.rules.replica import Acknowledgement
 from replication.replica_bench import Bench, run_story
 
 from .test_partition import fetch

@@ -21,8 +21,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.record_batch import build_batch
-from moldau.replication.partition import Partition
-from moldau.replication.partition_reads import FollowedRead
+from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_logs import MADE_AT_ONCE
 from moldau.simulation.manual_clock import wait_until_idle

@@ -6,7 +6,7 @@ from moldau.model import TopicPartition
 from moldau.records.batch_header import stamp
 from moldau.records.record_batch import build_batch
 from moldau.replication.replica_fetcher import interrupt_after_seconds
-from moldau.replication.rules.leadership import SUSPICIOUS_REPEATS
+from moldau.replication.rules.replica import SUSPICIOUS_REPEATS
 from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
 from moldau.wire.fetch_frame import FetchRequest

@@ -9,7 +9,12 @@ from typing import TypeVar
 import pytest
 
 from moldau.errors import DecompressionLimitError, RequestTimedOutError
-from moldau.replication.unpacking import SMALL_AT_ONCE, SMALL_BYTES, TIMEOUT_SECONDS, Unpacker
+from moldau.replication.incoming_batches import (
+    SMALL_AT_ONCE,
+    SMALL_BYTES,
+    TIMEOUT_SECONDS,
+    Unpacker,
+)
 from moldau.simulation.manual_clock import wait_until_idle
 from moldau.testing import ManualClock
 from moldau.workers import InlineWorkers

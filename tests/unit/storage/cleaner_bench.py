@@ -11,8 +11,8 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.records.batch_header import read_header, walk_headers
 from moldau.records.record import Record
 from moldau.records.record_batch import build_batch, records_of
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import AppendResult, Log
+from moldau.storage.log_cleaner import LogCleaner
 
 COMPACTED = {
     "cleanup_policy": frozenset({"compact"}),
@@ -46,7 +46,7 @@ async def clean(
     await log.flush()
     broker = BrokerOptions.resolve(settings)
     end_offset = log.log_end_offset if high_watermark is None else high_watermark
-    return await Cleaner(bench.clock, lambda: broker).clean_dirtiest(
+    return await LogCleaner(bench.clock, lambda: broker).clean_dirtiest(
         {PARTITION: log}, {PARTITION: end_offset}
     )
 

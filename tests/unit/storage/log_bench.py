@@ -13,11 +13,10 @@ from moldau.records.batch_header import BatchHeader, read_header, walk_headers
 from moldau.records.record_batch import build_batch
 from moldau.simulation.manual_clock import ManualClock
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.files import Files
+from moldau.storage.files import Files, OpenFiles
 from moldau.storage.log import AppendResult, Log
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.open_files import OpenFiles
-from moldau.storage.recovery import LoadTerms, create_log, load_log
+from moldau.storage.log_loader import LoadTerms, create_log, load_log
 from moldau.workers import InlineWorkers
 
 PARTITION = TopicPartition("clicks", 0)

@@ -36,8 +36,8 @@ from moldau.records.record import Record
 from moldau.records.record_batch import build_batch, records_of
 from moldau.simulation.manual_clock import ManualClock
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.batch_scan import walk_batches
-from moldau.storage.cleaner import Cleaner
+from moldau.storage.file_records import walk_batches
+from moldau.storage.log_cleaner import LogCleaner
 from moldau.storage.log_store import LogStore
 from moldau.workers import InlineWorkers
 
@@ -215,7 +215,7 @@ class Story:
             await self._flush()
         reach = min(self.high_watermark, self.log.recovery_point)
         self.cleaned = max(self.cleaned, reach)
-        cleaner = Cleaner(self.clock, lambda: self.broker_options)
+        cleaner = LogCleaner(self.clock, lambda: self.broker_options)
         await cleaner.clean_dirtiest(
             {PARTITION: self.log}, {PARTITION: Offset(self.high_watermark)}
         )

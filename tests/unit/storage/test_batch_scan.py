@@ -11,7 +11,7 @@ from log_bench import batch_of
 from moldau.errors import StorageError
 from moldau.records.batch_header import stamp
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.batch_scan import walk_batches, walk_valid_batches
+from moldau.storage.file_records import walk_batches, walk_valid_batches
 from moldau.storage.files import File
 
 

@@ -18,7 +18,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.model import TopicId, TopicPartition
 from moldau.simulation.manual_clock import ManualClock
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.clean_marker import describe_segments
+from moldau.storage.checkpoint_files import describe_segments
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.workers import InlineWorkers

@@ -15,7 +15,7 @@ from moldau.records.batch_header import read_header
 from moldau.records.codec import LATEST_KEY_BYTES
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.simulation.memory_files import MemoryFile, MemoryFiles
-from moldau.storage import compaction_round
+from moldau.storage import log_cleaner
 from moldau.storage.log import Log
 from moldau.storage.transaction_index import AbortedTransaction
 
@@ -44,7 +44,7 @@ def test_a_compacted_segment_goes_to_the_disk_while_it_is_written(
     memory_bench: LogBench, monkeypatch: pytest.MonkeyPatch
 ):
     bench, ends = memory_bench, list[int]()
-    monkeypatch.setattr(compaction_round, "STEP_BYTES", 300)
+    monkeypatch.setattr(log_cleaner, "STEP_BYTES", 300)
     monkeypatch.setattr(MemoryFile, "write_back", lambda file, end: ends.append(end))
     log = bench.create(**{**COMPACTED, "segment_bytes": 3_000})
     for number in range(60):
@@ -62,7 +62,7 @@ def test_a_disk_that_fails_while_it_takes_a_compacted_segment_fails_the_director
         raise OSError(errno.EIO, "broken")
 
     bench = memory_bench
-    monkeypatch.setattr(compaction_round, "STEP_BYTES", 1)
+    monkeypatch.setattr(log_cleaner, "STEP_BYTES", 1)
     monkeypatch.setattr(MemoryFile, "write_back", fail)
     log = bench.create(**COMPACTED)
     put_rounds(bench, log, 10)

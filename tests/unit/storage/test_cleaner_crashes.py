@@ -18,8 +18,8 @@ from moldau.model import Offset
 from moldau.records.record import Record
 from moldau.replication.rules.truncation import find_cut
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
+from moldau.storage.log_cleaner import LogCleaner
 
 T = TypeVar("T")
 
@@ -256,7 +256,7 @@ def test_a_log_that_is_made_anew_while_it_is_measured_is_left_alone():
         logs[PARTITION] = bench.create(**COMPACTED)
 
     bench.directory.workers = InterruptingWorkers(0, make_anew)
-    cleaner = Cleaner(bench.clock, lambda: BrokerOptions.resolve({}))
+    cleaner = LogCleaner(bench.clock, lambda: BrokerOptions.resolve({}))
     assert not asyncio.run(cleaner.clean_dirtiest(logs, high_watermarks))
     assert bench.failures == []
     put(bench, logs[PARTITION], {b"key": b"value"})

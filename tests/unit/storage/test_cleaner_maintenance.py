@@ -13,8 +13,8 @@ from test_maintenance import run
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import Offset, TopicPartition
 from moldau.storage.checkpoint_files import read_offset_checkpoint
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
+from moldau.storage.log_cleaner import LogCleaner
 from moldau.storage.log_store import LogStore
 from moldau.workers import ThreadWorkers
 
@@ -48,7 +48,7 @@ def test_the_checkpoint_is_read_at_the_next_start():
         log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS.replace(**COMPACTED))
         put_rounds(bench, log, 10)
         await log.flush()
-        cleaner = Cleaner(bench.clock, lambda: BrokerOptions.resolve({}))
+        cleaner = LogCleaner(bench.clock, lambda: BrokerOptions.resolve({}))
         assert await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))
         await store.close()
         again = await bench.open()
@@ -105,7 +105,7 @@ def test_the_dirtiest_log_is_first():
         options = DEFAULTS.replace(**COMPACTED)
         first = await store.create_log(CLICKS, TOPIC_ID, options)
         second = await store.create_log(VIEWS, TOPIC_ID, options)
-        cleaner = Cleaner(bench.clock, lambda: BrokerOptions.resolve({}))
+        cleaner = LogCleaner(bench.clock, lambda: BrokerOptions.resolve({}))
         put_rounds(bench, first, 20)
         await first.flush()
         assert await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))

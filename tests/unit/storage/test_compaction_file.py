@@ -14,7 +14,7 @@ from test_log_moves import MORE, moving, run_moves
 from test_log_store import CLICKS, Bench
 
 from moldau.model import Offset
-from moldau.storage.compaction_file import (
+from moldau.storage.checkpoint_files import (
     CompactionOffsets,
     read_compaction_offsets,
     write_compaction_offsets,

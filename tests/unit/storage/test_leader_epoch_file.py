@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import DamagedFileError
-from moldau.storage.files import RealFiles
-from moldau.storage.leader_epoch_file import (
+from moldau.storage.checkpoint_files import (
     decode_epochs,
     encode_epochs,
     read_epochs,
     write_epochs,
 )
+from moldau.storage.files import RealFiles
 from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
 
 EPOCHS = EpochCache((EpochStart(0, 0), EpochStart(3, 17)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from moldau.records.record_batch import build_batch
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.batch_scan import walk_valid_batches
+from moldau.storage.file_records import walk_valid_batches
 
 
 def batch(offset: int, leader_epoch: int) -> bytes:

@@ -16,8 +16,8 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, Bench, append
 
 from moldau.errors import ReplicaNotAvailableError, StorageError
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.future_log import DEPARTURE_FILE
 from moldau.storage.log import Log
+from moldau.storage.log_move import DEPARTURE_FILE
 from moldau.storage.log_store import LogStore
 
 OLD, NEW = DATA / "clicks-0", MORE / "clicks-0"

@@ -15,9 +15,9 @@ from moldau.errors import StartupError
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.files import Files
 from moldau.storage.log import Log
+from moldau.storage.log_cleaner import LogCleaner
 from moldau.storage.log_store import LogStore
 
 
@@ -274,7 +274,7 @@ def test_a_log_is_not_compacted_while_it_moves():
         log.update_options(compacted)
         await log.flush()
         await store.moves.begin(log, MORE)
-        cleaner = Cleaner(bench.clock, lambda: bench.options)
+        cleaner = LogCleaner(bench.clock, lambda: bench.options)
         high_watermarks = {CLICKS: log.log_end_offset}
         assert not await cleaner.clean_dirtiest(store.logs, high_watermarks)
         await run_moves(bench, store)

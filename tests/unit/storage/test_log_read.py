@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from log_bench import LogBench, batch_of, headers_in, offsets_of, read_all
 
 from moldau.errors import OffsetOutOfRangeError
-from moldau.storage.position_hints import GENERATION_SIZE, MOST_CUTS, PositionHints
+from moldau.storage.local_log import GENERATION_SIZE, MOST_CUTS, PositionHints
 from moldau.storage.segment import Boundary, Segment
 
 

@@ -15,8 +15,8 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.model import TopicId, TopicPartition
 from moldau.simulation.manual_clock import ManualClock
 from moldau.simulation.memory_files import MemoryFiles
+from moldau.storage.checkpoint_files import read_log_start, write_log_start
 from moldau.storage.log import Log
-from moldau.storage.log_start_file import read_log_start, write_log_start
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.file_names import (
     CLEAN_SHUTDOWN_FILE,

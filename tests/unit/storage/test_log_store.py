@@ -24,7 +24,7 @@ from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.files import Files, RealFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
-from moldau.storage.set_aside import put_away
+from moldau.storage.log_table import clear_folder
 from moldau.workers import InlineWorkers
 
 CLICKS = TopicPartition("clicks", 0)
@@ -551,14 +551,14 @@ def test_what_is_in_the_place_of_a_new_log_is_kept_and_nothing_else_needs_a_name
         drawn.append("ab" * 16)
         return drawn[-1]
 
-    put_away(files, folder, CLICKS, make_id)  # nothing is there
+    clear_folder(files, folder, CLICKS, make_id)  # nothing is there
     files.make_folder(folder)
     files.replace(folder / "00000000000000000000.log", b"")
-    put_away(files, folder, CLICKS, make_id)  # no record is
+    clear_folder(files, folder, CLICKS, make_id)  # no record is
     assert (drawn, files.exists(folder)) == ([], False)
     files.make_folder(folder)
     files.replace(folder / "00000000000000000000.log", b"records")
-    put_away(files, folder, CLICKS, make_id)
+    clear_folder(files, folder, CLICKS, make_id)
     assert len(drawn) == 1
     assert files.list_folder(DATA) == [f"clicks-0.{drawn[0]}-stray"]
 

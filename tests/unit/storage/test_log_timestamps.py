@@ -12,8 +12,8 @@ from log_bench import START_MS, LogBench, batch_of
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch
+from moldau.storage.local_log import TimestampedOffset
 from moldau.storage.log import Log
-from moldau.storage.segment_search import TimestampedOffset
 
 
 def append_with(log: Log, timestamps: list[int], codec: Codec = Codec.NONE) -> None:

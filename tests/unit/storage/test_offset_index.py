@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.entry_file import PENDING_LIMIT_BYTES
 from moldau.storage.files import RealFiles
-from moldau.storage.offset_index import ENTRY_BYTES, IndexedBatch, OffsetIndex
+from moldau.storage.indexes import (
+    OFFSET_ENTRY_BYTES,
+    PENDING_LIMIT_BYTES,
+    IndexedBatch,
+    OffsetIndex,
+)
 
 BASE = 5000
 PATH = Path("00000000000000005000.index")
@@ -124,7 +128,7 @@ def test_entries_wait_in_memory_until_there_are_many():
     files = MemoryFiles()
     index = OffsetIndex(files, PATH, BASE)
     index.start_empty()
-    limit = PENDING_LIMIT_BYTES // ENTRY_BYTES
+    limit = PENDING_LIMIT_BYTES // OFFSET_ENTRY_BYTES
     for number in range(1, limit):
         index.add(BASE + number, number)
     assert files.size(PATH) == 0

@@ -6,8 +6,7 @@ import errno
 from pathlib import Path
 
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.files import File
-from moldau.storage.open_files import OpenFiles
+from moldau.storage.files import File, OpenFiles
 
 
 class Holder:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import DamagedFileError
-from moldau.storage.files import RealFiles
-from moldau.storage.partition_metadata import (
+from moldau.storage.checkpoint_files import (
     decode_partition_metadata,
     encode_partition_metadata,
     read_partition_metadata,
 )
+from moldau.storage.files import RealFiles
 
 TOPIC_ID = UUID(bytes=bytes(range(16)))
 

@@ -15,8 +15,8 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, VIEWS, Bench, append
 
 from moldau.errors import StorageError
 from moldau.storage.checkpoint_files import read_offset_checkpoint
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
+from moldau.storage.log_cleaner import LogCleaner
 from moldau.storage.log_store import LogStore
 
 MARKER = DATA / ".kafka_cleanshutdown"
@@ -298,7 +298,7 @@ def test_compaction_stays_below_the_recovery_point_when_the_log_begins_above_it(
         log.delete_old_segments(bench.clock.now_ms(), log.log_end_offset)
         assert log.recovery_point == 0 < log.segments[0].base_offset < log.log_start_offset
         before = [each.size_bytes for each in log.segments]
-        cleaner = Cleaner(bench.clock, lambda: bench.options)
+        cleaner = LogCleaner(bench.clock, lambda: bench.options)
         await cleaner.clean_dirtiest({CLICKS: log}, {CLICKS: log.log_end_offset})
         assert [each.size_bytes for each in log.segments] == before
 

@@ -16,7 +16,7 @@ from moldau.storage.producer_snapshots import (
     encode_snapshot,
     read_snapshot,
 )
-from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
+from moldau.storage.rules.producer_state import ProducerEntry, RememberedBatch
 
 int64s = st.integers(0, 2**63 - 1)
 int32s = st.integers(0, 2**31 - 1)

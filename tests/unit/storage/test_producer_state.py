@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 from moldau.records.record_batch import ControlType, EndTransactionMarker
-from moldau.storage.producer_state import CompletedTransaction, ProducerState
-from moldau.storage.rules.producer_sequences import ACCEPTED, Duplicate
+from moldau.storage.rules.producer_state import (
+    ACCEPTED,
+    CompletedTransaction,
+    Duplicate,
+    ProducerState,
+)
 
 DAY_MS = 24 * 3_600_000
 COMMIT = EndTransactionMarker(ControlType.COMMIT, 0)

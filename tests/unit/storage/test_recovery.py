@@ -14,8 +14,8 @@ from log_bench import START_MS, LogBench, batch_of, offsets_of, read_all
 from moldau.model import TopicId
 from moldau.records.batch_header import read_header, stamp
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.storage.checkpoint_files import encode_partition_metadata
 from moldau.storage.log import Log
-from moldau.storage.partition_metadata import encode_partition_metadata
 
 LOG = "00000000000000000000.log"
 INDEX = "00000000000000000000.index"

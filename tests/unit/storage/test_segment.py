@@ -12,7 +12,7 @@ from log_bench import START_MS, batch_of
 
 from moldau.records.batch_header import read_header, stamp
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.open_files import OpenFiles
+from moldau.storage.files import OpenFiles
 from moldau.storage.segment import Boundary, Segment
 
 BASE = 100

@@ -13,10 +13,10 @@ from moldau.records.batch_header import read_header, stamp
 from moldau.records.record_batch import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.simulation.memory_files import FileOperation, MemoryFiles
 from moldau.storage.log import Log
+from moldau.storage.log_loader import split_segment
 from moldau.storage.rules.file_names import LOG_SUFFIX, segment_file_name
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
 from moldau.storage.segment import Segment
-from moldau.storage.segment_split import split_segment
 from moldau.storage.transaction_index import AbortedTransaction
 
 FAR = MAX_RELATIVE_OFFSET + 1

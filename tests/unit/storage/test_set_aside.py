@@ -15,7 +15,7 @@ from test_log_store import CLICKS, OTHER_ID, TOPIC_ID, Bench, append
 from moldau.errors import StorageError
 from moldau.model import Offset
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.log_note import NOTE_FILE
+from moldau.storage.checkpoint_files import NOTE_FILE
 from moldau.storage.log_store import LogStore
 
 

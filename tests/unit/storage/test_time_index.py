@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.simulation.memory_files import MemoryFiles
-from moldau.storage.time_index import IndexedTime, TimeIndex
+from moldau.storage.indexes import IndexedTime, TimeIndex
 
 BASE = 70
 PATH = Path("00000000000000000070.timeindex")

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from moldau.storage import files as files_module
-from moldau.storage import write_back as write_back_module
-from moldau.storage.files import RealFile, RealFiles
-from moldau.storage.write_back import STEP_BYTES, write_back
+from moldau.storage import files as write_back_module
+from moldau.storage.files import STEP_BYTES, RealFile, RealFiles, write_back
 
 _WHOLE = 3 * STEP_BYTES + 5
 

@@ -23,7 +23,7 @@ from moldau.broker.api import (
 from moldau.broker.authorization import may_cluster
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation, TopicPartition
-from moldau.storage.directory_reports import DirectoryReport
+from moldau.storage.log_dirs import DirectoryReport
 from moldau.wire.apis import DESCRIBE_LOG_DIRS
 from moldau.wire.shape import EncodedArray
 

@@ -58,7 +58,7 @@ from moldau.errors import (
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import AclOperation, Principal, TopicPartition
 from moldau.net.port import Chunk
-from moldau.replication.partition_reads import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint
 from moldau.wire.fetch_exchange import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION

@@ -54,7 +54,7 @@ from moldau.net.port import Chunk
 from moldau.records.batch_header import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.replication.rules.replica_state import ALL_IN_SYNC
+from moldau.replication.rules.replica import ALL_IN_SYNC
 from moldau.storage.log import AppendResult
 from moldau.tasks import finish_first
 from moldau.wire.apis import PRODUCE

@@ -27,7 +27,7 @@ from moldau.errors import (
     KafkaError,
 )
 from moldau.model import AclOperation
-from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
+from moldau.storage.rules.producer_state import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT
 
 if TYPE_CHECKING:

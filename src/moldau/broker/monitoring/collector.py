@@ -27,7 +27,7 @@ from moldau.metrics.exposition import Exposition
 from moldau.metrics.figures import BrokerFigures, ConnectionFigures
 from moldau.model import NO_BROKER
 from moldau.replication.partition import Partition
-from moldau.storage.directory_reports import DirectoryCapacity
+from moldau.storage.log_dirs import DirectoryCapacity
 from moldau.wire.apis import APIS
 
 _PARTITIONS_PER_TURN: Final = 250

@@ -17,9 +17,10 @@ A rule: names in, plans out. Nothing is opened or removed here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from moldau.model import TopicPartition
 from moldau.storage.rules.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -27,6 +28,7 @@ from moldau.storage.rules.file_names import (
     SWAP_SUFFIX,
     SegmentFile,
     find_segment_file,
+    name_when_deleted,
 )
 
 
@@ -166,3 +168,28 @@ def _orphaned_indexes(kept: dict[str, SegmentFile], segments: set[int]) -> set[s
         if file.suffix not in (LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX)
         and file.base_offset not in segments
     }
+
+
+# Checkpoints speak of every log in a directory, and of one that is deleted or moved they are told
+# soon after. So where one says that a log had records, and there is no folder of it, nor one that
+# is about to be deleted, its records are gone though nobody asked for it (LOG-14). An empty log
+# that is gone has lost nothing.
+
+
+def find_missed(
+    recovery_points: Mapping[TopicPartition, int],
+    high_watermarks: Mapping[TopicPartition, int],
+    present: Collection[TopicPartition],
+    deleted: Collection[TopicPartition],
+) -> frozenset[TopicPartition]:
+    """Those that had records by these checkpoints, without those that are there or were about to be
+    deleted, as the names of folders tell."""
+    had_records = {
+        key
+        for offsets in (recovery_points, high_watermarks)
+        for key, offset in offsets.items()
+        if offset > 0
+    }
+    return frozenset(
+        key for key in had_records.difference(present) if name_when_deleted(key) not in deleted
+    )

@@ -14,7 +14,7 @@ from moldau.broker.purgatory import Purgatory
 from moldau.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import CONSUMER
-from moldau.replication.partition_reads import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.testing import ManualClock
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (

@@ -12,7 +12,7 @@ from moldau.broker.api import Slices
 from moldau.broker.handlers import alter_replica_log_dirs, delete_topics, describe_log_dirs
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
-from moldau.storage.directory_reports import DirectoryReport
+from moldau.storage.log_dirs import DirectoryReport
 
 BOTH = {"log_dirs": "/data,/more"}
 

@@ -15,7 +15,7 @@ from moldau.errors import ErrorCode, NotLeaderError
 from moldau.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch
-from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.rules.replica import Acknowledgement
 from moldau.simulation.manual_clock import wait_until_idle
 from moldau.storage.log import AppendResult
 from moldau.testing import ManualClock

@@ -11,7 +11,7 @@ from moldau.errors import ErrorCode
 from moldau.net.port import MOST_OWED_ANSWERS
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import build_batch, records_of
-from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
+from moldau.replication.rules.replica import RACK_AWARE_SELECTOR
 from moldau.simulation.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit

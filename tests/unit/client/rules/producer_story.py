@@ -1,6 +1,6 @@
 """A producer's rules against brokers made of rules: no sockets, no clock, any misfortune.
 
-The log applies the broker's own rule for sequences (`storage.rules.producer_sequences`). A record
+The log applies the broker's own rule for sequences (`storage.rules.producer_state`). A record
 is known by its value, the number of its sending.
 """
 
@@ -52,7 +52,7 @@ from moldau.errors import (
 from moldau.model import TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.record_batch import build_batch
-from moldau.storage.rules.producer_sequences import (
+from moldau.storage.rules.producer_state import (
     Duplicate,
     ProducerEntry,
     apply_batch,

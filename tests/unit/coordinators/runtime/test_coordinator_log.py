@@ -20,7 +20,7 @@ from moldau.records.batch_header import BatchHeader
 from moldau.records.compression import Codec
 from moldau.records.record import Record
 from moldau.records.record_batch import ControlType, EndTransactionMarker
-from moldau.storage.rules.transaction_verification import NOT_REQUIRED
+from moldau.storage.rules.producer_state import NOT_REQUIRED
 from moldau.workers import InlineWorkers
 from unit.replication.replica_bench import CLICKS, Bench, run_story
 

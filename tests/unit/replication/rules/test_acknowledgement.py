@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
+from moldau.replication.rules.replica import Acknowledgement, decide_acknowledgement
 
 
 def decide(*, leads=True, high_watermark=10, end=10, isr=2, min_in_sync=2):

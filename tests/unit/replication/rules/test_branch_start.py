@@ -7,7 +7,7 @@ from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import BranchOrigin, MetadataImage, TopicState
 from moldau.model import LeaderEpoch, TopicId
-from moldau.replication.rules.branch_start import may_take_origin, origins_first
+from moldau.replication.replica_logs import may_take_origin, origins_first
 
 ID = TopicId(UUID(int=1))
 

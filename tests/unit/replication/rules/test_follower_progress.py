@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.replication.rules.follower_progress import (
+from moldau.replication.rules.isr import (
     FollowerFetch,
     FollowerProgress,
     begin_progress,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.replication.rules.high_watermark import (
+from moldau.replication.rules.replica import (
     advance_high_watermark,
     follow_high_watermark,
     restored_high_watermark,

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.replication.rules.follower_progress import FollowerProgress
 from moldau.replication.rules.isr import (
     Committed,
+    FollowerProgress,
     PendingExpand,
     PendingShrink,
     has_caught_up,

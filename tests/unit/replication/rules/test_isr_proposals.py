@@ -7,7 +7,7 @@ import pytest
 
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
-from moldau.replication.rules.isr_proposals import (
+from moldau.replication.rules.isr import (
     is_surely_void,
     joining_brokers,
     takes_in_restarted,

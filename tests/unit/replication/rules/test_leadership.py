@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from moldau.cluster.rules.metadata_image import PartitionState
-from moldau.replication.rules.follower_progress import (
+from moldau.replication.rules.isr import (
     UNKNOWN_OFFSET,
+    Committed,
     FollowerFetch,
     FollowerProgress,
+    PendingExpand,
+    PendingShrink,
 )
-from moldau.replication.rules.isr import Committed, PendingExpand, PendingShrink
-from moldau.replication.rules.leadership import (
+from moldau.replication.rules.replica import (
     JOINING_SECONDS,
     SUSPICIOUS_REPEATS,
     Leadership,

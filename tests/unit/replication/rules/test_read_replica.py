@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from moldau.replication.rules.read_replica import ReadableReplica, choose_read_replica
+from moldau.replication.rules.replica import ReadableReplica, choose_read_replica
 
 NEAR = ReadableReplica(rack="a", log_start_offset=0, log_end_offset=100, caught_up_at=5.0)
 FAR = replace(NEAR, rack="b")

@@ -12,7 +12,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.model import TopicPartition
-from moldau.replication.rules.replica_fate import Fate, decide_fate
+from moldau.replication.rules.stray_replicas import ReplicaStatus, find_status
 
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 CLICKS = TopicPartition("clicks", 0)
@@ -29,51 +29,51 @@ def image(topic_id: UUID, *replicas: int, epoch: int = 5) -> MetadataImage:
     return EMPTY.with_topics((topic(topic_id, *replicas, epoch=epoch),))
 
 
-def fate(image: MetadataImage, topic_id: UUID | None = OURS, seen_epoch: int = 5) -> Fate:
-    return decide_fate(CLICKS, topic_id, seen_epoch, image, 1)
+def fate(image: MetadataImage, topic_id: UUID | None = OURS, seen_epoch: int = 5) -> ReplicaStatus:
+    return find_status(CLICKS, topic_id, seen_epoch, image, 1)
 
 
 def test_a_replica_of_the_topic_is_served():
-    assert fate(image(OURS, 1, 2)) is Fate.SERVE
+    assert fate(image(OURS, 1, 2)) is ReplicaStatus.SERVE
 
 
 @pytest.mark.parametrize("unknown", [None, NO_TOPIC_ID])
 def test_a_log_without_an_id_goes_by_its_name(unknown):
-    assert fate(image(OURS, 1, 2), unknown) is Fate.SERVE
-    assert fate(EMPTY, unknown) is Fate.KEEP
-    assert fate(EMPTY.with_topics((), (), {"clicks": OURS}), None) is Fate.DELETE
+    assert fate(image(OURS, 1, 2), unknown) is ReplicaStatus.SERVE
+    assert fate(EMPTY, unknown) is ReplicaStatus.KEEP
+    assert fate(EMPTY.with_topics((), (), {"clicks": OURS}), None) is ReplicaStatus.DELETE
 
 
 def test_what_was_given_to_other_brokers_is_deleted():
-    assert fate(image(OURS, 2, 3, epoch=6)) is Fate.DELETE
+    assert fate(image(OURS, 2, 3, epoch=6)) is ReplicaStatus.DELETE
 
 
 def test_what_was_elsewhere_before_it_came_here_is_kept():
-    assert fate(image(OURS, 2, 3, epoch=4)) is Fate.KEEP
+    assert fate(image(OURS, 2, 3, epoch=4)) is ReplicaStatus.KEEP
 
 
 def test_what_somebody_took_away_by_hand_is_kept():
     """The controller would have raised the epoch (CTL-3)."""
-    assert fate(image(OURS, 2, 3, epoch=5)) is Fate.KEEP
+    assert fate(image(OURS, 2, 3, epoch=5)) is ReplicaStatus.KEEP
 
 
 def test_a_topic_that_vanished_was_not_deleted():
-    assert fate(EMPTY) is Fate.KEEP
-    assert fate(image(THEIRS, 1, 2)) is Fate.KEEP
+    assert fate(EMPTY) is ReplicaStatus.KEEP
+    assert fate(image(THEIRS, 1, 2)) is ReplicaStatus.KEEP
 
 
 def test_a_partition_that_its_topic_does_not_have_any_more_is_kept():
     later = TopicPartition("clicks", 1)
-    assert decide_fate(later, OURS, 5, image(OURS, 1, 2), 1) is Fate.KEEP
+    assert find_status(later, OURS, 5, image(OURS, 1, 2), 1) is ReplicaStatus.KEEP
 
 
 def test_a_mark_with_the_id_deletes_and_one_with_another_id_does_not():
-    assert fate(EMPTY.with_topics((), (), {"clicks": OURS})) is Fate.DELETE
-    assert fate(EMPTY.with_topics((), (), {"clicks": THEIRS})) is Fate.KEEP
+    assert fate(EMPTY.with_topics((), (), {"clicks": OURS})) is ReplicaStatus.DELETE
+    assert fate(EMPTY.with_topics((), (), {"clicks": THEIRS})) is ReplicaStatus.KEEP
 
 
 def test_a_record_of_the_deletion_deletes_also_when_the_name_is_taken_again():
-    assert fate(EMPTY.with_topics((), (), deleted=DELETED)) is Fate.DELETE
+    assert fate(EMPTY.with_topics((), (), deleted=DELETED)) is ReplicaStatus.DELETE
     again = EMPTY.with_topics((topic(THEIRS, 1, 2),), deleted=DELETED)
-    assert fate(again) is Fate.DELETE
-    assert fate(again, THEIRS) is Fate.SERVE
+    assert fate(again) is ReplicaStatus.DELETE
+    assert fate(again, THEIRS) is ReplicaStatus.SERVE

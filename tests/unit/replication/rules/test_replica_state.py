@@ -15,10 +15,15 @@ from moldau.errors import (
     UnknownLeaderEpochError,
 )
 from moldau.model import NO_BROKER, TopicPartition
-from moldau.replication.rules.acknowledgement import Acknowledgement
-from moldau.replication.rules.follower_progress import FollowerFetch
-from moldau.replication.rules.leadership import JOINING_SECONDS
-from moldau.replication.rules.replica_state import ALL_IN_SYNC, FetchNews, Part, ReplicaState
+from moldau.replication.rules.isr import FollowerFetch
+from moldau.replication.rules.replica import (
+    ALL_IN_SYNC,
+    JOINING_SECONDS,
+    Acknowledgement,
+    FetchNews,
+    Part,
+    ReplicaState,
+)
 
 CLICKS = TopicPartition("clicks", 0)
 US, SECOND, THIRD = 1, 2, 3

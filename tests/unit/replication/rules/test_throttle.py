@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.replication.rules.throttle import Throttle, is_throttled
+from moldau.replication.replication_quota import Throttle, is_throttled
 
 
 def test_nothing_moved_is_nothing_owed():

@@ -32,7 +32,7 @@ from moldau.records.batch_header import (
 from moldau.records.codec import IMPLEMENTATION
 from moldau.records.compression import Codec, compress
 from moldau.records.record_batch import build_batch, records_of
-from moldau.storage.rules.append_checks import (
+from moldau.storage.rules.log_validator import (
     QUICK_BATCH_BYTES,
     QUICK_RECORDS,
     QUICK_UNPACKED_BYTES,

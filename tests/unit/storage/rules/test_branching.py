@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.storage.rules.branching import plan_branch, stable_end
+from moldau.storage.log_branch import plan_branch, stable_end
 from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
 
 

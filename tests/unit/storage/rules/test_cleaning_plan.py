@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from moldau.storage.rules.cleaning_plan import (
+from moldau.storage.rules.log_cleaner import (
     Cleanable,
     CleaningTerms,
     DirtyLog,

@@ -21,7 +21,7 @@ from moldau.records.record_batch import (
     build_marker_batch,
     records_of,
 )
-from moldau.storage.rules.compaction import (
+from moldau.storage.rules.log_cleaner import (
     AbortedRanges,
     CompactionTerms,
     KeyMap,
@@ -29,7 +29,7 @@ from moldau.storage.rules.compaction import (
     find_producer_ends,
     map_batch,
 )
-from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
+from moldau.storage.rules.producer_state import ProducerEntry, RememberedBatch
 
 NOW_MS = 1_700_000_000_000
 TERMS = CompactionTerms(NOW_MS, 1000)

@@ -15,7 +15,7 @@ from moldau.errors import (
 )
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 from moldau.records.record_batch import ControlType, EndTransactionMarker
-from moldau.storage.rules.producer_sequences import (
+from moldau.storage.rules.producer_state import (
     ACCEPTED,
     MAX_SEQUENCE,
     Duplicate,

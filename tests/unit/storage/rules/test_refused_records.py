@@ -13,15 +13,13 @@ from moldau.model import NO_TIMESTAMP
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header, write_crc
 from moldau.records.compression import Codec
 from moldau.records.record_batch import build_batch
-from moldau.storage.rules.append_checks import (
+from moldau.storage.rules.log_validator import (
+    MOST_RECORDS,
     QUICK_RECORDS,
     AppendLimits,
+    TimestampRange,
     check_batch,
     inspect_batch,
-)
-from moldau.storage.rules.refused_records import (
-    MOST_RECORDS,
-    TimestampRange,
     name_refused,
     summarize,
 )

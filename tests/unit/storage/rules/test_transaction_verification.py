@@ -6,9 +6,9 @@ import pytest
 
 from moldau.errors import InvalidTxnStateError, OutOfOrderSequenceError
 from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
-from moldau.storage.rules.producer_sequences import ProducerEntry
-from moldau.storage.rules.transaction_verification import (
+from moldau.storage.rules.producer_state import (
     MUST_BE_OPEN,
+    ProducerEntry,
     Verification,
     ask_again,
     check_verified,

@@ -1,15 +1,16 @@
 """Opens the log in a partition's folder, and repairs it when the broker did not stop cleanly.
 
-After a clean stop this is a look at names, sizes and the end of the last segment. Otherwise each
-segment from the recovery point on is read to its end: damage is cut off, the indexes, the table of
-producers and the leader epochs are rebuilt. What to scan and which files are left over is planned
-in `rules.recovery_plan`.
+Kafka's `LogLoader`. After a clean stop this is a look at names, sizes and the end of the last
+segment. Otherwise each segment from the recovery point on is read to its end: damage is cut off,
+the indexes, the table of producers and the leader epochs are rebuilt. What to scan and which files
+are left over is planned in `rules.recovery_plan`.
 
 A shell. It blocks: run it in a worker.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
@@ -18,22 +19,32 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
-from moldau.errors import DamagedFileError
+from moldau.errors import DamagedFileError, StorageError
 from moldau.model import Offset, TopicId, TopicPartition
-from moldau.records.batch_header import BatchHeader
-from moldau.storage.aborted_checkpoint import AbortedBySegment
-from moldau.storage.clean_marker import ClosedSegments, describe_segments
-from moldau.storage.compaction_file import CompactionOffsets, read_compaction_offsets
-from moldau.storage.folder_tidying import tidy_folder
+from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
+from moldau.storage.checkpoint_files import (
+    AbortedBySegment,
+    ClosedSegments,
+    CompactionOffsets,
+    describe_segments,
+    read_compaction_offsets,
+    read_epochs,
+    read_log_start,
+    read_partition_metadata,
+)
+from moldau.storage.file_records import walk_batches, walk_valid_batches
+from moldau.storage.files import Files
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.log_start_file import read_log_start
-from moldau.storage.partition_metadata import read_partition_metadata
-from moldau.storage.producer_replay import apply_stored, rebuild_producers, replay_marker
-from moldau.storage.producer_state import ProducerState
-from moldau.storage.recovered_epochs import RecoveredEpochs
+from moldau.storage.producer_snapshots import (
+    ProducerSnapshots,
+    apply_stored,
+    rebuild_producers,
+    replay_marker,
+)
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import (
+    CLEANED_SUFFIX,
     COMPACTION_OFFSETS_FILE,
     INCOMPLETE_FILE,
     LEADER_EPOCHS_FILE,
@@ -41,17 +52,20 @@ from moldau.storage.rules.file_names import (
     LOG_SUFFIX,
     LOSS_FILE,
     PARTITION_METADATA_FILE,
+    SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from moldau.storage.rules.producer_state import ProducerState
 from moldau.storage.rules.recovery_plan import (
     FolderPlan,
+    find_swap_segments,
     fits_behind,
+    plan_folder,
     plan_scan,
 )
+from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
 from moldau.storage.segment import Segment, SegmentTooLargeError
-from moldau.storage.segment_split import require_describable, split_segment
-from moldau.storage.snapshot_files import SnapshotFiles
 from moldau.storage.transaction_index import EMPTY_DIGEST
 
 _log = logging.getLogger("moldau.storage.recovery")
@@ -90,7 +104,7 @@ def load_log(
     """Open the log in a folder; an empty folder gives an empty log."""
     while True:
         try:
-            return _Loader(directory, folder, topic_partition, options, terms).load()
+            return _LogLoader(directory, folder, topic_partition, options, terms).load()
         except SegmentTooLargeError as found:
             cleaned = split_segment(directory, found.segment, options.index_interval_bytes)
             cleaned = max(terms.cleaned_offset, cleaned)
@@ -125,12 +139,12 @@ def create_log(
         recovery_point=0,
         producers=ProducerState(producer_expiration_ms),
         epochs=EpochCache(),
-        snapshots=SnapshotFiles(directory.files, folder),
+        snapshots=ProducerSnapshots(directory.files, folder),
         is_durable=True,
     )
 
 
-class _Loader:
+class _LogLoader:
     """One opening of one log; used once."""
 
     def __init__(
@@ -150,7 +164,7 @@ class _Loader:
         self._now_ms = directory.clock.now_ms()
         self._producers = ProducerState(terms.producer_expiration_ms)
         self._epochs = RecoveredEpochs(self._files, folder / LEADER_EPOCHS_FILE)
-        self._snapshots = SnapshotFiles(self._files, folder)
+        self._snapshots = ProducerSnapshots(self._files, folder)
         self._segments: list[Segment] = []
         self._producers_are_built = False
         self._has_recovered = False  # some segment was read to its end
@@ -164,7 +178,7 @@ class _Loader:
         plan = tidy_folder(self._files, self._folder, names)
         if plan.removals or plan.renames:
             names = self._files.list_folder(self._folder)
-        self._snapshots = SnapshotFiles(self._files, self._folder, plan.snapshots)
+        self._snapshots = ProducerSnapshots(self._files, self._folder, plan.snapshots)
         self._segments = [self._open(base_offset) for base_offset in plan.segments]
         self._find_start()
         self._compare_with_stop(names, plan)
@@ -487,3 +501,250 @@ class _Loader:
         rebuild_producers(
             producers, self._snapshots, segments, log_start_offset, end_offset, self._now_ms
         )
+
+
+# The file of leader epochs may be gone, damaged, or older than a truncation; each batch bears the
+# epoch under which it was written. So the epochs of batches that are read anyway are noted, and
+# where the file is of no use all batches are read.
+
+
+class RecoveredEpochs:
+    """Of one opening of one log: `read`, then `note` of batches in order, then `finish`."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._is_damaged = False  # the file is there but cannot be read
+        self._found = EpochCache()
+        self.stored = EpochCache()
+        """What the file says."""
+
+    def read(self) -> None:
+        try:
+            self._found = self.stored = read_epochs(self._files, self._path)
+        except DamagedFileError as error:
+            _log.warning("%s is rebuilt: %s", self._path, error)
+            self._is_damaged = True
+
+    def note(self, header: BatchHeader) -> None:
+        known = self._found.find_epoch_at(header.base_offset)
+        if known is not None and 0 <= header.leader_epoch < known:
+            # The file is older than a truncation, and what that epoch had written is gone.
+            self._found = self._found.truncate_from_end(header.base_offset)
+        latest_epoch = self._found.latest_epoch
+        if header.leader_epoch > (-1 if latest_epoch is None else latest_epoch):
+            self._found = self._found.assign(header.leader_epoch, header.base_offset)
+
+    def finish(
+        self, segments: Sequence[Segment], log_start_offset: int, end_offset: int, *, clean: bool
+    ) -> EpochCache:
+        """The epochs of a log that has these segments."""
+        if self._is_damaged or self._is_lacking(segments):
+            self._rebuild(segments)
+        if not clean:
+            self._complete(segments, log_start_offset)
+        return self._found.truncate_from_end(end_offset).truncate_from_start(log_start_offset)
+
+    def _is_lacking(self, segments: Sequence[Segment]) -> bool:
+        """Whether no epoch is known though the batches have some: the file is gone."""
+        if self._found.entries:
+            return False
+        last = next((one for one in reversed(segments) if one.size_bytes), None)
+        if last is None:
+            return False
+        _, header = next(walk_batches(last.opened(), 0, last.size_bytes), (0, None))
+        return header is not None and header.leader_epoch >= 0
+
+    def _rebuild(self, segments: Sequence[Segment]) -> None:
+        self._found = EpochCache()
+        for segment in segments:
+            for _, header in walk_batches(segment.opened(), 0, segment.size_bytes):
+                self.note(header)
+
+    def _complete(self, segments: Sequence[Segment], log_start_offset: int) -> None:
+        """Records whose deletion was not written down are there again: their epochs, too."""
+        known = self._found.entries
+        if not known or known[0].start_offset <= log_start_offset:
+            return
+        found = EpochCache()
+        for segment in segments:
+            for _, header in walk_batches(segment.opened(), 0, segment.size_bytes):
+                if header.base_offset >= known[0].start_offset:
+                    break
+                if found.latest_epoch is None and header.leader_epoch >= 0:
+                    found = found.assign(header.leader_epoch, log_start_offset)
+                elif found.latest_epoch is not None and header.leader_epoch > found.latest_epoch:
+                    found = found.assign(header.leader_epoch, header.base_offset)
+        if found.latest_epoch is None:  # compaction has left no batch there
+            found = found.assign(known[0].epoch, log_start_offset)
+        for entry in known:
+            if entry.epoch != found.latest_epoch:
+                found = found.assign(entry.epoch, entry.start_offset)
+        self._found = found
+
+
+# Compaction puts its results into the log by renaming files, one after the other. A broker that
+# ends in the middle leaves files of both; `rules.recovery_plan` says which of them go and which
+# take another's place.
+
+
+def tidy_folder(files: Files, folder: Path, names: Sequence[str]) -> FolderPlan:
+    """Remove what is left over and put what was ready in its place; returns what was done."""
+    if any(name.endswith(SWAP_SUFFIX) for name in names):
+        names = _without_damaged_swaps(files, folder, names)
+    swaps = find_swap_segments(names)
+    plan = plan_folder(names, _end_of_swap(files, folder, swaps[-1]) if swaps else None)
+    for name in plan.removals:
+        files.remove(folder / name)
+    if plan.renames:
+        # What they were made from must not come back beside them.
+        files.sync_folder(folder)
+    for name, target in plan.renames:
+        files.rename(folder / name, folder / target)
+    return plan
+
+
+def empty_folder(files: Files, folder: Path) -> None:
+    """Give back the room of a log that was deleted; its folder still says that it was."""
+    with contextlib.suppress(OSError):  # whoever removes the folder says what is wrong
+        for name in files.list_folder(folder):
+            files.remove(folder / name)
+
+
+def _without_damaged_swaps(files: Files, folder: Path, names: Sequence[str]) -> Sequence[str]:
+    """What compaction had ready takes nobody's place if it is not whole any more."""
+    for base_offset in find_swap_segments(names):
+        name = segment_file_name(base_offset, LOG_SUFFIX)
+        if name in names and not _is_whole(files, folder / (name + SWAP_SUFFIX)):
+            _log.warning("%s is damaged and removed", folder / (name + SWAP_SUFFIX))
+            start = segment_file_name(base_offset, ".")
+            going = {one for one in names if one.startswith(start) and one.endswith(SWAP_SUFFIX)}
+            for one in sorted(going):
+                files.remove(folder / one)
+            names = [one for one in names if one not in going]
+    return names
+
+
+def _is_whole(files: Files, path: Path) -> bool:
+    with contextlib.closing(files.open(path)) as file:
+        end, size_bytes = 0, file.size()
+        for position, header in walk_valid_batches(file, size_bytes):
+            end = position + header.size_bytes
+    return 0 < end == size_bytes
+
+
+def _end_of_swap(files: Files, folder: Path, base_offset: int) -> int:
+    path = folder / (segment_file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
+    end_offset = base_offset
+    with contextlib.closing(files.open(path)) as file:
+        for _, header in walk_batches(file, 0, file.size()):
+            end_offset = header.next_offset
+    return end_offset
+
+
+# Index entries have 31 bits for an offset relative to the segment's first, and as many for a
+# position. Moldau writes nothing beyond that; but Kafka before 2.0 could let compaction put offsets
+# too far apart into one segment, and a file may come from anywhere. Such a segment is sound, so it
+# is neither cut off nor refused: as in Kafka (`splitOverflowedSegment`), its batches are copied
+# into segments that keep the limits, and these take its place. After a crash the copies count when
+# all of them are whole (`rules.recovery_plan`).
+
+
+MAX_SEGMENT_BYTES = 0x7FFFFFFF
+_COPIED_BYTES = 1024 * 1024
+
+
+def require_describable(segment: Segment, end_offset: int | None) -> None:
+    """Raise unless the indexes can describe a segment, which ends at an offset or before it.
+
+    For most that is enough to know. None while nobody knows where the last one of a log ends.
+    """
+    if segment.size_bytes > MAX_SEGMENT_BYTES:
+        raise SegmentTooLargeError(segment)
+    furthest = segment.base_offset + MAX_RELATIVE_OFFSET
+    if end_offset is None or end_offset - 1 <= furthest:
+        return
+    for _, header in segment.walk_from(segment.offset_index.last_entry()):
+        if header.last_offset > furthest:
+            raise SegmentTooLargeError(segment)
+
+
+def split_segment(
+    directory: LogDirectory,
+    segment: Segment,
+    index_interval_bytes: int,
+    max_bytes: int = MAX_SEGMENT_BYTES,
+) -> int:
+    """Have copies ready, which take the place of a segment when the folder is tidied.
+
+    What is behind the last sound batch is copied as it is: it is for recovery to judge. Returns up
+    to where compaction must have been, since nothing else leaves gaps so wide that no segment spans
+    them; 0 when there is none.
+    """
+    copies: list[Segment] = []
+    next_offset, cleaned_offset, end = segment.base_offset, 0, 0
+    source = segment.opened()
+    for position, header in walk_valid_batches(source, segment.size_bytes):
+        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+        if not copies or not _has_room(copies[-1], header.last_offset, size_bytes, max_bytes):
+            start = next_offset
+            if header.last_offset - start > MAX_RELATIVE_OFFSET:
+                start = cleaned_offset = header.base_offset
+            copies.append(_create(directory, segment, start))
+        batch = source.read_at(position, size_bytes)
+        copies[-1].append(
+            batch, size_bytes, header.last_offset, header.max_timestamp, index_interval_bytes
+        )
+        next_offset, end = header.next_offset, position + size_bytes
+    if len(copies) < 2:
+        raise StorageError(
+            f"{segment.path} has more bytes or offsets than its indexes can describe, and is "
+            f"damaged at byte {end}: move it away, with all that is behind it"
+        )
+    for position in range(end, segment.size_bytes, _COPIED_BYTES):
+        rest = source.read_at(position, min(_COPIED_BYTES, segment.size_bytes - position))
+        copies[-1].opened().write_at(copies[-1].size_bytes + position - end, rest)
+    _divide_aborted(segment, copies)
+    _make_ready(directory, copies)
+    segment.let_go()
+    _log.warning(
+        "%s has more bytes or offsets than its indexes can describe: %d segments take its place",
+        segment.path,
+        len(copies),
+    )
+    return cleaned_offset
+
+
+def _has_room(copy: Segment, last_offset: int, size_bytes: int, max_bytes: int) -> bool:
+    is_near = last_offset - copy.base_offset <= MAX_RELATIVE_OFFSET
+    return is_near and copy.size_bytes + size_bytes <= max_bytes
+
+
+def _divide_aborted(segment: Segment, copies: Sequence[Segment]) -> None:
+    """A transaction is in the index of the segment that has its marker."""
+    for aborted in segment.transaction_index.entries():
+        holding = [copy for copy in copies if copy.base_offset <= aborted.last_offset]
+        holding[-1].transaction_index.append(aborted)
+
+
+def _make_ready(directory: LogDirectory, copies: Sequence[Segment]) -> None:
+    """As `rules.recovery_plan` takes them up: all, or none."""
+    folder = copies[0].path.parent
+    for copy in copies:
+        copy.seal()
+        copy.sync()
+    directory.files.sync_folder(folder)
+    for copy in reversed(copies):
+        copy.enter_stage(SWAP_SUFFIX)
+        copy.let_go()
+    directory.files.sync_folder(folder)
+
+
+def _create(directory: LogDirectory, segment: Segment, base_offset: int) -> Segment:
+    return Segment.create(
+        directory.open_files,
+        segment.path.parent,
+        base_offset,
+        segment.created_ms,
+        CLEANED_SUFFIX,
+    )

@@ -1,26 +1,31 @@
 """What a broker knows of its replica of one partition: whom it follows or that it leads, how far
 the log is committed, and while it leads the in-sync set and the followers.
 
-A rule with state: the log's offsets, the time and the epochs of brokers are handed in, and what
-follows from a change is handed back; `partition` is the shell that owns it, and tells others. The
+A rule with state: the log's offsets, the time and the epochs of brokers are passed in, and what
+follows from a change is returned; `partition` is the shell that owns it, and tells others. The
 log itself is not here: `log_start` and `log_end` are its offsets at the time of the call.
 
-Parts that a state of the cluster's metadata gives (`Part`):
+What a state of the cluster's metadata makes of the replica (`Part`):
 
     OLDER     than the one in force: nothing changes
     SAME      the one in force, maybe with other replicas
-    FOLLOW    somebody else leads, or nobody
+    FOLLOW    another broker leads, or none
     LEAD_ON   the epoch that this broker leads already, with another in-sync set
     LEAD      an epoch begins here
+
+`Leadership` is one epoch in which this broker leads. When the epoch is over it is thrown away, and
+with it all that was known about the followers (ISR-2). `broker_epoch_of` returns the epoch of a
+living broker, -1 of any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
-from moldau.cluster.rules.leader_election import effective_min_in_sync
+from moldau.cluster.rules.leader_election import effective_min_in_sync, with_in_sync_by_leader
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
 from moldau.errors import (
     FencedLeaderEpochError,
@@ -30,15 +35,25 @@ from moldau.errors import (
     UnknownLeaderEpochError,
 )
 from moldau.model import NO_BROKER, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
-from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
-from moldau.replication.rules.follower_progress import FollowerFetch
-from moldau.replication.rules.high_watermark import (
-    advance_high_watermark,
-    follow_high_watermark,
-    restored_high_watermark,
+from moldau.replication.rules.isr import (
+    UNKNOWN_OFFSET,
+    Committed,
+    FollowerFetch,
+    FollowerProgress,
+    IsrState,
+    begin_progress,
+    come_in,
+    forget_log,
+    has_caught_up,
+    is_caught_up,
+    is_one_fetch_behind,
+    note_fetch,
+    note_idle,
+    plan_expand,
+    plan_settling,
+    plan_shrink,
+    proposed_isr,
 )
-from moldau.replication.rules.leadership import BrokerEpochOf, Leadership
-from moldau.replication.rules.read_replica import choose_read_replica
 
 ALL_IN_SYNC = -1
 """acks=all."""
@@ -468,3 +483,359 @@ class ReplicaState:
             leader_rack=racks.get(self.broker_id),
             fetch_offset=offset,
         )
+
+
+SUSPICIOUS_REPEATS = 3
+"""So often has a follower asked for the same records when their bytes are looked at."""
+
+JOINING_SECONDS = 1.0
+"""So long does the high watermark wait for a follower that is about to come in."""
+_PAUSE_SECONDS = 30.0
+"""After it has waited in vain."""
+
+BrokerEpochOf = Callable[[BrokerId], int]
+
+_NOBODY = FollowerProgress()
+
+
+class Leadership:
+    """See the module. `progress` has every other replica, and nobody else."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        state: PartitionState,
+        *,
+        start_offset: Offset,
+        now: float,
+    ) -> None:
+        self.broker_id = broker_id
+        self.epoch: LeaderEpoch = state.leader_epoch
+        self.start_offset = start_offset  # of the epoch: what is before it was there already
+        self.state = state
+        self.isr: IsrState = Committed(isr=state.isr)
+        self.progress: dict[BrokerId, FollowerProgress] = {}
+        self._given: dict[BrokerId, tuple[int, int]] = {}  # last offset with records, how often
+        self._joining: BrokerId | None = None  # the high watermark waits for it
+        self._joining_until = 0.0
+        self._not_before: dict[BrokerId, float] = {}  # until then it is not waited for again
+        self.set_replicas(state.replicas, now)
+
+    def update(self, state: PartitionState, now: float) -> None:
+        """A newer state of the same epoch: whatever was proposed is decided (ISR-3).
+
+        Who is not in the set has to fetch again before it may come in: it may have left by itself,
+        or it was no replica for a while, and so has thrown its log away. Who comes in has time to
+        show up, as at the beginning of an epoch.
+        """
+        for broker, known in tuple(self.progress.items()):
+            if broker not in state.isr:
+                self.forget(broker)
+            elif broker not in self.state.isr:
+                self.progress[broker] = come_in(known, now)
+        self.state = state
+        self.isr = Committed(isr=state.isr)
+        self._joining = None
+        self.set_replicas(state.replicas, now)
+
+    def set_replicas(self, replicas: tuple[BrokerId, ...], now: float) -> None:
+        """The replicas are written elsewhere than the rest of the state."""
+        self.state = replace(self.state, replicas=replicas)
+        self.progress = {
+            broker: self.progress.get(broker)
+            or begin_progress(in_sync=broker in self.state.isr, now=now)
+            for broker in replicas
+            if broker != self.broker_id
+        }
+
+    # Followers
+
+    def note_fetch(self, follower: BrokerId, fetch: FollowerFetch, broker_epoch: int) -> bool:
+        """Take note of a fetch that agrees with our log; whether it counts (ISR-2).
+
+        `broker_epoch` is that of the follower's broker now, -1 if it does not live.
+        """
+        known = self.progress.get(follower)
+        if known is None or fetch.broker_epoch < 0:
+            return False
+        if fetch.broker_epoch != broker_epoch:
+            return False
+        self.progress[follower] = note_fetch(known, fetch)
+        self._consider_joining(follower, known, fetch)
+        return True
+
+    def note_idle(self, follower: BrokerId, until: float) -> None:
+        """A follower that is at rest has asked for the log's end until a time (ISR-2)."""
+        known = self.progress.get(follower)
+        if known is not None:
+            self.progress[follower] = note_idle(known, until)
+
+    def is_at_rest(self, follower: BrokerId, offset: int, log_start: int, epoch: int) -> bool:
+        """Whether a follower in sync that goes on fetching from there tells nothing new.
+
+        One that is out of the set is looked at with every fetch: it may come in.
+        """
+        known = self.progress.get(follower, _NOBODY)
+        return (
+            known.log_end_offset == offset
+            and known.log_start_offset == log_start
+            and known.broker_epoch == epoch
+            and follower in self.isr.isr
+        )
+
+    def _consider_joining(
+        self, follower: BrokerId, former: FollowerProgress, fetch: FollowerFetch
+    ) -> None:
+        """Have the high watermark wait for a follower that is only one fetch behind it.
+
+        Others that are nearer move it on with every fetch of theirs, and so a follower on a longer
+        way would never be seen at the high watermark, though it is always close behind.
+        """
+        if (
+            self._joining is None
+            and follower not in self.isr.largest
+            and fetch.at >= self._not_before.get(follower, fetch.at)
+            and self.start_offset <= fetch.offset < fetch.high_watermark
+            and is_one_fetch_behind(former, fetch)
+        ):
+            self._joining = follower
+            self._joining_until = fetch.at + JOINING_SECONDS
+
+    @property
+    def joining_until(self) -> float | None:
+        """How long the high watermark waits for a follower that is not in the set, if it does."""
+        return None if self._joining is None else self._joining_until
+
+    def give_up_joining(self, until: float) -> None:
+        """Wait no longer for the one that was to come until then."""
+        if self._joining is not None and self._joining_until == until:
+            self._not_before[self._joining] = until + _PAUSE_SECONDS
+            self._joining = None
+
+    def note_given(self, follower: BrokerId, offset: int) -> bool:
+        """Records were sent from an offset on; whether it has happened suspiciously often."""
+        former_offset, count = self._given.get(follower, (-1, 0))
+        count = count + 1 if offset == former_offset else 1
+        self._given[follower] = (offset, 0 if count == SUSPICIOUS_REPEATS else count)
+        return count == SUSPICIOUS_REPEATS
+
+    def forget(self, follower: BrokerId) -> None:
+        """The follower's broker went or was restarted."""
+        known = self.progress.get(follower)
+        if known is not None:
+            self.progress[follower] = forget_log(known)
+
+    def in_sync_ends(self) -> list[Offset]:
+        """Log ends of the followers in the largest set that may be in force (ISR-1), and of the
+        one that is about to come in."""
+        progress = self.progress
+        ends = [
+            progress.get(broker, _NOBODY).log_end_offset
+            for broker in self.isr.largest
+            if broker != self.broker_id
+        ]
+        if self._joining is not None:
+            ends.append(progress.get(self._joining, _NOBODY).log_end_offset)
+        return ends
+
+    def followers_at(self, offset: int) -> tuple[BrokerId, ...]:
+        """The followers that may lead next, in sync or eligible, and have everything before an
+        offset."""
+        return tuple(
+            broker
+            for broker in (*self.isr.smallest, *self.state.elr)
+            if broker != self.broker_id
+            and self.progress.get(broker, _NOBODY).log_end_offset >= offset
+        )
+
+    def low_watermark(self, own_log_start_offset: Offset, broker_epoch_of: BrokerEpochOf) -> Offset:
+        """The smallest log start of the replicas whose brokers live; -1 while one is unknown."""
+        starts = [
+            known.log_start_offset
+            for broker, known in self.progress.items()
+            if broker_epoch_of(broker) != -1
+        ]
+        return min(own_log_start_offset, *starts) if starts else own_log_start_offset
+
+    def readable_followers(
+        self, racks: Mapping[BrokerId, str | None]
+    ) -> dict[BrokerId, ReadableReplica]:
+        """The followers that consumers may read from; `racks` has the living brokers."""
+        return {
+            broker: ReadableReplica(
+                rack=racks[broker],
+                log_start_offset=known.log_start_offset,
+                log_end_offset=known.log_end_offset,
+                caught_up_at=known.caught_up_at,
+            )
+            for broker, known in self.progress.items()
+            if broker in racks and broker in self.isr.isr
+        }
+
+    # The in-sync set
+
+    def may_expand_by(self, follower: BrokerId, high_watermark: int) -> bool:
+        """A quick look, after each fetch of a follower that is not in the set."""
+        if follower in self.isr.isr or not isinstance(self.isr, Committed):
+            return False
+        known = self.progress.get(follower, _NOBODY)
+        return known.log_end_offset != UNKNOWN_OFFSET and has_caught_up(
+            known, high_watermark=high_watermark, epoch_start_offset=self.start_offset
+        )
+
+    def may_commit(self, min_in_sync: int) -> bool:
+        """Whether the high watermark may move: enough are in sync, and nobody else is promised to
+        have everything (ELR-1)."""
+        return not self.state.elr and len(self.isr.smallest) >= min_in_sync
+
+    def propose_expand(
+        self,
+        high_watermark: int,
+        log_end_offset: int,
+        now: float,
+        max_lag_seconds: float,
+        min_in_sync: int,
+        broker_epoch_of: BrokerEpochOf,
+    ) -> PartitionState | None:
+        commits = self.may_commit(min_in_sync)
+
+        def keeps_up(known: FollowerProgress) -> bool:
+            return commits or is_caught_up(known, log_end_offset, now, max_lag_seconds)
+
+        pending = plan_expand(
+            self.isr,
+            self.state.replicas,
+            self.progress,
+            high_watermark=high_watermark,
+            epoch_start_offset=self.start_offset,
+            broker_epoch_of=broker_epoch_of,
+            keeps_up=keeps_up,
+        )
+        if pending is None:
+            has_eligible = bool(self.state.elr)
+            pending = plan_settling(self.isr, has_eligible=has_eligible, min_in_sync=min_in_sync)
+        return self._propose(pending, min_in_sync)
+
+    def propose_shrink(
+        self, log_end_offset: int, now: float, max_lag_seconds: float, min_in_sync: int
+    ) -> PartitionState | None:
+        pending = plan_shrink(
+            self.isr,
+            self.broker_id,
+            self.progress,
+            leader_end_offset=log_end_offset,
+            now=now,
+            max_lag_seconds=max_lag_seconds,
+        )
+        return self._propose(pending, min_in_sync)
+
+    def _propose(self, pending: IsrState | None, min_in_sync: int) -> PartitionState | None:
+        if pending is None:
+            return None
+        self.isr = pending
+        if self._joining in pending.largest:
+            self._joining = None
+        return with_in_sync_by_leader(self.state, proposed_isr(pending), min_in_sync=min_in_sync)
+
+    def withdraw(self, version: int) -> None:
+        """The proposal over this version is not in force, and never will be."""
+        if self.state.version == version:
+            self.isr = Committed(isr=self.state.isr)
+
+
+# How far the log is committed: every in-sync replica has it (HW-1, HW-2)
+
+
+def advance_high_watermark(
+    current: Offset, leader_end: Offset, in_sync_ends: Collection[Offset]
+) -> Offset:
+    """The new high watermark of a leader; it never goes back (HW-2).
+
+    `in_sync_ends` are the log end offsets of the followers in the largest in-sync set that may be
+    in force (ISR-1), -1 for one that has not been heard of in this epoch; a leader alone commits
+    what it has written.
+    """
+    committed = min(leader_end, *in_sync_ends) if in_sync_ends else leader_end
+    return committed if committed > current else current
+
+
+def follow_high_watermark(current: Offset, leaders: int, log_end: Offset) -> Offset:
+    """The new high watermark of a follower: its leader's, as far as its own log reaches.
+
+    It goes on only: an answer that was overtaken, or a new leader that has yet to learn how far
+    the log was committed, takes nothing back.
+    """
+    return max(current, Offset(min(leaders, log_end)))
+
+
+def restored_high_watermark(known: int, log_start: Offset, log_end: Offset) -> Offset:
+    """What was written down or known before, within a log that was opened or truncated (HW-1)."""
+    return Offset(min(max(known, log_start), log_end))
+
+
+# When a batch that was appended with acks=all may be acknowledged (REP-3)
+
+
+class Acknowledgement(Enum):
+    """What can be said to the producer."""
+
+    PENDING = auto()
+    """Not every in-sync replica has it yet."""
+    COMMITTED = auto()
+    TOO_FEW = auto()
+    """It is committed, by fewer replicas than `min.insync.replicas` asks for."""
+    LEADER_CHANGED = auto()
+    """Somebody else led meanwhile, or does now, and says whether the batch stays."""
+
+
+def decide_acknowledgement(
+    *,
+    leads_epoch: bool,
+    high_watermark: int,
+    end_offset: int,
+    smallest_isr_size: int,
+    min_in_sync: int,
+) -> Acknowledgement:
+    """`leads_epoch`: this broker leads since the epoch in which it appended, without a break."""
+    if not leads_epoch:
+        return Acknowledgement.LEADER_CHANGED
+    if high_watermark < end_offset:
+        return Acknowledgement.PENDING
+    if smallest_isr_size < min_in_sync:
+        return Acknowledgement.TOO_FEW
+    return Acknowledgement.COMMITTED
+
+
+# Which replica a consumer with a rack should read from (KIP-392)
+
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadableReplica:
+    """A living follower, as far as its leader knows it."""
+
+    rack: str | None
+    log_start_offset: int
+    log_end_offset: int
+    caught_up_at: float
+
+
+def choose_read_replica(
+    followers: Mapping[BrokerId, ReadableReplica],
+    *,
+    client_rack: str,
+    leader_rack: str | None,
+    fetch_offset: int,
+) -> BrokerId | None:
+    """The follower in the client's rack that has the most, or None to read from the leader."""
+    if not client_rack or leader_rack == client_rack:
+        return None
+    near = [
+        (replica.log_end_offset, replica.caught_up_at, -broker)
+        for broker, replica in followers.items()
+        if replica.rack == client_rack
+        and 0 <= replica.log_start_offset <= fetch_offset <= replica.log_end_offset
+    ]
+    return BrokerId(-max(near)[2]) if near else None

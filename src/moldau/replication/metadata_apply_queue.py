@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.model import TopicId
-from moldau.replication.rules.replica_fate import is_same_topic
+from moldau.replication.rules.stray_replicas import is_same_topic
 
 
-class PublishedImages:
+class MetadataApplyQueue:
     """The images that wait, the one that is being applied or was last, and the newest."""
 
     def __init__(self) -> None:

@@ -1,17 +1,18 @@
-"""What a batch from a client must look like before it is appended.
+"""What a batch must look like before it is appended, from a client or from a leader.
 
-`check_usual_batch` is on the path of every produce request and finds most batches to be sound, as a
-whole. The others have it told in detail: `check_batch` reads the 61-byte header and the CRC, and
-`inspect_batch` looks at the records inside; `check_records_if_quick` does so where that cannot hold
-up the event loop. `wanted_codec` serves topics whose `compression.type` differs from what was sent.
-Producer sequences are checked elsewhere (`producer_sequences`).
+`check_usual_batch` is on the path of every produce request and accepts most batches in one step.
+For the others, `check_batch` reads the 61-byte header and the CRC, and `inspect_batch` checks the
+records inside; `check_records_if_quick` does that where it cannot hold up the event loop.
+`wanted_codec` is for topics whose `compression.type` differs from what was sent. A refused batch
+names the records at fault (`name_refused`). A follower checks what its leader sent with
+`check_replicated`. Producer sequences are checked by `producer_state`.
 
 The rules are those of Kafka's `ProduceRequest`, `UnifiedLog` and `LogValidator`. Differences:
 
 - Kafka checks the timestamp of each record. Here the header's base timestamp, which is the first
   record's, and its max timestamp stand for all of them: the first record is nearly always the
   oldest, and nothing outside the batch depends on the timestamps between.
-- A batch that claims LogAppendTime is refused on every topic; Kafka lets it pass on a CreateTime
+- A batch that claims LogAppendTime is refused on every topic; Kafka accepts it on a CreateTime
   topic and corrects it.
 - A transactional batch without a producer id is refused: nobody could ever end its transaction.
 
@@ -21,8 +22,9 @@ A rule: bytes and `now_ms` in, a header or an error out.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from moldau.errors import (
     BatchTooLargeError,
@@ -33,7 +35,7 @@ from moldau.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
-from moldau.model import NO_TIMESTAMP
+from moldau.model import NO_TIMESTAMP, TopicPartition
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -50,9 +52,11 @@ from moldau.records.batch_header import (
     Buffer,
     crc_matches,
     read_header,
+    walk_headers,
     write_crc,
 )
-from moldau.records.codec import RecordWalk, find_fault, read_usual_batch
+from moldau.records.codec import RecordWalk, decode_columns, find_fault, read_usual_batch
+from moldau.records.columns import BytesColumn, ColumnSource
 from moldau.records.compression import (
     Codec,
     DecompressionLimitError,
@@ -62,7 +66,6 @@ from moldau.records.compression import (
     expect_bytes,
     unfold,
 )
-from moldau.storage.rules.refused_records import TimestampRange, name_refused, summarize
 
 DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
 """Default bound of what a compressed batch may unpack to: that of `socket.request.max.bytes`.
@@ -405,3 +408,118 @@ def _unpack(
     payload = memoryview(buffer)[HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
     return decompress(Codec(codec), payload, limit_bytes, expected_bytes) if codec else payload
+
+
+# Kafka refuses a batch as a whole and names every record that made it do so (KIP-467), so that a
+# producer can give up these and send the others again. `LogValidator` is the model: a record
+# without a key where one is needed, or with a timestamp out of range, is named and the next one is
+# looked at; a batch with any timestamp out of range is refused for that.
+#
+# Only a batch that is refused comes here, so this may take longer than the check that found a
+# fault; what cannot be read any further ends the list. A rule.
+
+
+MOST_RECORDS: Final = 100_000
+"""Of a batch with more records none is named but the first: naming each would be a way to make the
+broker busy."""
+
+_SHOWN: Final = 3
+
+
+class TimestampRange(NamedTuple):
+    """What the topic allows, both ends included."""
+
+    oldest_ms: int
+    newest_ms: int
+
+    def find_fault(self, timestamp: int) -> str | None:
+        if timestamp == NO_TIMESTAMP or self.oldest_ms <= timestamp <= self.newest_ms:
+            return None
+        return f"timestamp {timestamp} is not within [{self.oldest_ms}, {self.newest_ms}]"
+
+
+def name_refused(
+    payload: Buffer,
+    header: BatchHeader,
+    *,
+    require_keys: bool,
+    allowed: TimestampRange | None = None,
+) -> RecordErrors:
+    """Every record that is at fault; empty when the records cannot be told apart."""
+    if not 0 < header.record_count <= MOST_RECORDS:
+        return ()
+    source = ColumnSource(payload, header.record_count, 0, header.base_timestamp)
+    try:
+        columns = decode_columns((source,), keys=require_keys, values=False, headers=False)
+    except InvalidRecordError:  # damaged: whoever found that says so
+        return ()
+    offset_deltas = memoryview(columns.offsets).cast("B").cast("q")
+    timestamps = memoryview(columns.timestamps).cast("B").cast("q")
+    has_key = _has_key(columns.keys, header.record_count)
+    return tuple(_find_faults(offset_deltas, timestamps, has_key, allowed))
+
+
+def _find_faults(
+    offset_deltas: Sequence[int],
+    timestamps: Sequence[int],
+    has_key: Iterator[bool],
+    allowed: TimestampRange | None,
+) -> Iterator[tuple[int, str]]:
+    facts = zip(offset_deltas, timestamps, has_key, strict=True)
+    for index, (delta, timestamp, is_keyed) in enumerate(facts):
+        if delta != index:
+            yield index, f"the offset delta is {delta} where {index} is due"
+        elif not is_keyed:
+            yield index, "there is no key, and the topic is compacted"
+        elif allowed is not None and (fault := allowed.find_fault(timestamp)) is not None:
+            yield index, fault
+
+
+def _has_key(keys: BytesColumn | None, count: int) -> Iterator[bool]:
+    """Of each record; where no key is asked for, or none is missing, all count as keyed."""
+    validity = None if keys is None else keys.validity
+    if validity is None:
+        return iter((True,) * count)
+    bits = memoryview(validity).cast("B")
+    return (bool(bits[index >> 3] >> (index & 7) & 1) for index in range(count))
+
+
+def summarize(errors: RecordErrors) -> str:
+    """The first ones in one line."""
+    shown = "; ".join(f"record {index}: {reason}" for index, reason in errors[:_SHOWN])
+    left = len(errors) - _SHOWN
+    return shown if left <= 0 else f"{shown}; and {left} more records"
+
+
+def check_replicated(
+    records: memoryview,
+    next_offset: int,
+    topic_partition: TopicPartition,
+    newest_epoch: int | None = None,
+) -> list[tuple[int, BatchHeader]]:
+    """Positions and headers of the whole batches; one that is cut short at the end is left out.
+
+    Offsets grow from `next_offset` on. Gaps are what compaction leaves, overlaps are a fault.
+    A batch of a later epoch than the leader's own was copied by it after it had stopped to lead,
+    over what it was about to send: what lies before it may differ from ours.
+    """
+    batches = list(walk_headers(records))
+    for position, header in batches:
+        batch = records[position : position + header.size_bytes]
+        if header.magic != CURRENT_MAGIC or not crc_matches(batch, header):
+            raise CorruptBatchError(
+                f"the leader of {topic_partition} sent a damaged batch "
+                f"at offset {header.base_offset}"
+            )
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise CorruptBatchError(
+                f"the leader of {topic_partition} sent a batch at offset "
+                f"{header.base_offset}, {next_offset} is next"
+            )
+        if newest_epoch is not None and header.leader_epoch > newest_epoch:
+            raise CorruptBatchError(
+                f"the leader of {topic_partition} in epoch {newest_epoch} sent a batch of epoch "
+                f"{header.leader_epoch} at offset {header.base_offset}"
+            )
+        next_offset = header.next_offset
+    return batches

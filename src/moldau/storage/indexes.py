@@ -1,13 +1,14 @@
-"""A file of entries of one width, appended in order: what both indexes of a segment are made of.
+"""The two sparse indexes of a segment: Kafka's `.index` and `.timeindex` files.
 
 The last entries wait in memory, at most 4 KiB of them, and are written out when they are many, on
-flush, on roll and on close. What a crash loses of them is rebuilt from the log, which is scanned
+flush, on roll and on close. Entries that a crash loses are rebuilt from the log, which is scanned
 after a crash anyway. The file is opened only while it is needed, so that an idle partition costs
-no descriptor for its indexes.
+no descriptor for its indexes. Kafka maps the file into memory at its full size; a file cut to its
+entries is as valid to it, and a preallocated one is read here up to its zeros.
 
 A shell. One task appends, writes out and truncates. Searches may run in any thread at the same
-time: they read one state, which is replaced as a whole, and take an entry that a truncation has
-cut off meanwhile for absent.
+time: they read one state, which is replaced as a whole, and treat an entry that a truncation has
+cut off meanwhile as absent.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from moldau.records.batch_header import CURRENT_MAGIC, BatchHeader
 from moldau.storage.files import SCARCITY, Buffer, File, Files
 
 PENDING_LIMIT_BYTES = 4096
@@ -228,3 +230,128 @@ class EntryFile:
             return bisect_left(
                 range(count), True, key=lambda i: file.read_at(i * width, width) == zero
             )
+
+
+# An entry of the offset index is eight bytes: the last offset of a batch, less the segment's base
+# offset, and the position at which that batch begins. Offsets and positions grow (IDX-1). Which
+# batches get an entry is the segment's decision, and nothing is in here that is not in its file
+# (IDX-3).
+
+
+OFFSET_ENTRY_BYTES = 8
+_OFFSET_ENTRY = Struct(">II")
+_OFFSET_FIELDS = ((Struct(">I"), 0), (Struct(">I"), 4))
+_OFFSET, _POSITION = 0, 1
+
+
+class IndexedBatch(NamedTuple):
+    """What an entry says."""
+
+    last_offset: int
+    position: int
+
+    def is_of(self, header: BatchHeader) -> bool:
+        """Whether the batch at the position bears the entry out (IDX-4).
+
+        Kafka names several batches that came together by the last offset of all of them.
+        """
+        return header.magic == CURRENT_MAGIC and 0 <= header.base_offset <= self.last_offset
+
+
+class OffsetIndex(EntryFile):
+    """Appended by the segment's owner; looked up from any thread."""
+
+    __slots__ = ("_base_offset",)
+
+    def __init__(self, files: Files, path: Path, base_offset: int) -> None:
+        super().__init__(files, path, _OFFSET_ENTRY, _OFFSET_FIELDS)
+        self._base_offset = base_offset
+
+    def add(self, last_offset: int, position: int) -> None:
+        self.append(_OFFSET_ENTRY.pack(last_offset - self._base_offset, position))
+
+    def find_by_offset(self, offset: int) -> IndexedBatch | None:
+        """The last entry at or before an offset: a scan for the offset may begin there."""
+        return self._named(self.find_last_at_or_before(_OFFSET, offset - self._base_offset))
+
+    def find_by_position(self, position: int) -> IndexedBatch | None:
+        """The last indexed batch that begins at or before a position."""
+        return self._named(self.find_last_at_or_before(_POSITION, position))
+
+    def last_entry(self) -> IndexedBatch | None:
+        return self._named(self.last())
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Forget the batches that end at or after an offset."""
+        self.truncate(self.count_below(_OFFSET, offset - self._base_offset))
+
+    def _named(self, entry: tuple[int, int] | None) -> IndexedBatch | None:
+        if entry is None:
+            return None
+        return IndexedBatch(self._base_offset + entry[_OFFSET], entry[_POSITION])
+
+
+# An entry of the time index is twelve bytes, a timestamp and an offset less the segment's base
+# offset, and says: no record before this offset is younger than this timestamp, and the batch that
+# ends with this offset has a record of this age. Timestamps and offsets only grow (IDX-2).
+
+
+TIME_ENTRY_BYTES = 12
+_TIME_ENTRY = Struct(">qi")
+_TIME_FIELDS = ((Struct(">q"), 0), (Struct(">i"), 8))
+_TIMESTAMP, _TIME_OFFSET = 0, 1
+
+
+class IndexedTime(NamedTuple):
+    """What an entry says."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class TimeIndex(EntryFile):
+    """Appended by the segment's owner; looked up from any thread."""
+
+    __slots__ = ("_base_offset", "_last_timestamp")
+
+    def __init__(self, files: Files, path: Path, base_offset: int) -> None:
+        super().__init__(files, path, _TIME_ENTRY, _TIME_FIELDS)
+        self._base_offset = base_offset
+        self._last_timestamp: int | None = None  # of the last entry, once somebody has looked
+
+    def maybe_add(self, timestamp_ms: int, offset: int) -> None:
+        """Add an entry unless the last one is as young."""
+        last_timestamp = self._last_timestamp
+        if last_timestamp is None:
+            last = self.last_entry()
+            last_timestamp = last.timestamp_ms if last is not None else -1
+        if timestamp_ms > last_timestamp:
+            self.append(_TIME_ENTRY.pack(timestamp_ms, offset - self._base_offset))
+            self._last_timestamp = timestamp_ms
+
+    def find_by_timestamp(self, timestamp_ms: int) -> IndexedTime | None:
+        """The last entry not younger than a timestamp."""
+        return self._named(self.find_last_at_or_before(_TIMESTAMP, timestamp_ms))
+
+    def last_entry(self) -> IndexedTime | None:
+        last = self._named(self.last())
+        self._last_timestamp = last.timestamp_ms if last is not None else -1
+        return last
+
+    def start_empty(self) -> None:
+        super().start_empty()
+        self._last_timestamp = -1
+
+    def assume_empty(self) -> None:
+        super().assume_empty()
+        self._last_timestamp = -1
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Forget the entries at or after an offset."""
+        self.truncate(self.count_below(_TIME_OFFSET, offset - self._base_offset))
+        self._last_timestamp = None
+
+    def _named(self, entry: tuple[int, int] | None) -> IndexedTime | None:
+        if entry is None:
+            return None
+        return IndexedTime(entry[_TIMESTAMP], self._base_offset + entry[_TIME_OFFSET])

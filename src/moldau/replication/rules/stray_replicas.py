@@ -22,7 +22,7 @@ from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, MetadataImage
 from moldau.model import BrokerId, TopicId, TopicPartition
 
 
-class Fate(Enum):
+class ReplicaStatus(Enum):
     """Of a log on this broker."""
 
     SERVE = auto()
@@ -30,23 +30,27 @@ class Fate(Enum):
     KEEP = auto()  # out of service, untouched
 
 
-def decide_fate(
+def find_status(
     replica: TopicPartition,
     topic_id: TopicId | None,
     seen_epoch: int,
     image: MetadataImage,
     broker_id: BrokerId,
-) -> Fate:
+) -> ReplicaStatus:
     """`seen_epoch` is the highest leader epoch that this replica knows of, -1 for none."""
     topic = image.topics.get(replica.topic)
     if topic is None or not is_same_topic(topic_id, topic.topic_id):
-        return Fate.DELETE if image.was_deleted(replica.topic, topic_id) else Fate.KEEP
+        return (
+            ReplicaStatus.DELETE
+            if image.was_deleted(replica.topic, topic_id)
+            else ReplicaStatus.KEEP
+        )
     state = topic.find_partition(replica.partition)
     if state is None:
-        return Fate.KEEP
+        return ReplicaStatus.KEEP
     if broker_id in state.replicas:
-        return Fate.SERVE
-    return Fate.KEEP if state.leader_epoch <= seen_epoch else Fate.DELETE
+        return ReplicaStatus.SERVE
+    return ReplicaStatus.KEEP if state.leader_epoch <= seen_epoch else ReplicaStatus.DELETE
 
 
 def is_same_topic(held: TopicId | None, wanted: TopicId) -> bool:

@@ -1,6 +1,6 @@
 """The blocking faces of the clients, derived from those for asyncio. Typed in the stub beside it.
 
-What threads do otherwise is in `blocking_streams`, for consumers, and in `producer_face`.
+What threads do otherwise is beside the asynchronous classes: `ConsumerFace`, `ProducerFace`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The blocking faces of the clients, derived from those for asyncio. Typed in the stub beside it.
 
-What threads do otherwise is in `blocking_streams`, for consumers, and in `producer_face`.
+What threads do otherwise is beside the asynchronous classes: `ConsumerFace`, `ProducerFace`.
 
 Written by `make stubs`.
 """
@@ -8,6 +8,7 @@ Written by `make stubs`.
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
+from moldau.client.admin import DEFAULT_TIMEOUT_MS
 from moldau.client.admin.access import (
     EVERYTHING,
     SCRAM_MECHANISMS,
@@ -17,7 +18,6 @@ from moldau.client.admin.access import (
     WantedName,
 )
 from moldau.client.admin.configs import Described
-from moldau.client.admin.part import DEFAULT_TIMEOUT_MS
 from moldau.client.admin.values import (
     ActiveProducer,
     ClusterDescription,

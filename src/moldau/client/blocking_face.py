@@ -247,12 +247,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_on_fork)
 
 
-def run_now(work: Coroutine[Any, Any, Any]) -> Any:
+def run_now(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends: whatever it waits for blocks the thread instead."""
     try:
         work.send(None)
     except StopIteration as end:
-        return end.value
+        found: T = end.value
+        return found
     raise InvariantViolation("something was awaited where a thread has to wait")
 
 

@@ -276,7 +276,7 @@ def _is_outside(consumer: AsyncConsumer) -> bool:
 
 def _identity_of(consumer: AsyncConsumer) -> Identity:
     """As whom it commits; users have no need to know."""
-    return consumer._core._machine.require_membership().identity
+    return consumer._delegate.machine.require_membership().identity
 
 
 # What the members of a simulated group were told, and what must never be told. A rule.

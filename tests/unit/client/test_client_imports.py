@@ -10,7 +10,6 @@ import pytest
 SHOW = "import sys; import {}; print(*sorted(sys.modules), sep='\\n')"
 SPARED = (
     "kio.serial",  # its classes are made for messages that few clients send
-    "moldau.wire.messages",
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -30,7 +31,7 @@ def imported_names() -> set[str]:
 
 
 def taken_names() -> set[str]:
-    (admin,) = (node for node in STUB.body if isinstance(node, ast.ClassDef))
+    (admin,) = (one for one in STUB.body if isinstance(one, ast.ClassDef) and one.name == "Admin")
     methods = [node for node in admin.body if isinstance(node, ast.FunctionDef)]
     parameters = [one for method in methods for one in [*method.args.args, *method.args.kwonlyargs]]
     return {
@@ -63,3 +64,8 @@ def test_so_is_what_these_values_are_made_of() -> None:
                 assert part.__name__ in {*moldau.__all__, "Default"}, f"{kind.__name__}.{name}"
                 if part not in known:
                     known.append(part)
+
+
+def test_the_documented_names_of_quota_entities_are_where_they_were() -> None:
+    documented = import_module("moldau.client.admin_quotas")
+    assert {documented.ANY, documented.DEFAULT}

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin.part import AdminPart
+from moldau.client.admin import AdminPart
 from moldau.client.rules.arguments import require_names
 from moldau.client.rules.broker_errors import error_for, find_error
 from moldau.errors import ConfigurationError, KafkaError, ResourceNotFoundError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin.part import AdminPart
+from moldau.client.admin import AdminPart
 from moldau.client.admin.values import (
     ConfigChange,
     ConfigEntry,

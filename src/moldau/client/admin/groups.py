@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin.part import AdminPart, indexes_by_topic, topic_rows
+from moldau.client.admin import AdminPart, indexes_by_topic, topic_rows
 from moldau.client.admin.values import (
     SHARE_TYPE,
     GroupDescription,

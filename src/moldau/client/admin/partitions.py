@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin.part import DEFAULT_TIMEOUT_MS, AdminPart, indexes_by_topic, topic_rows
+from moldau.client.admin import DEFAULT_TIMEOUT_MS, AdminPart, indexes_by_topic, topic_rows
 from moldau.client.admin.values import ElectionType, LogDirDescription, Reassignment, ReplicaOnDisk
 from moldau.client.cluster import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.arguments import require_by_partition
-from moldau.client.rules.broker_errors import CLUSTER, error_for, find_error
-from moldau.client.rules.broker_errors import describe_missing_right as lacking
+from moldau.client.rules.broker_errors import CLUSTER, describe_missing_right, error_for, find_error
 from moldau.client.rules.offsets import ListedOffset
 from moldau.errors import KafkaError
 from moldau.model import (
@@ -189,7 +188,7 @@ def _read_listed(
 def _refusal(code: ErrorCode, broker_id: int) -> KafkaError:
     """The answer has no room for a message."""
     is_denied = code is ErrorCode.cluster_authorization_failed
-    message = lacking("Describe", CLUSTER) if is_denied else None
+    message = describe_missing_right("Describe", CLUSTER) if is_denied else None
     return error_for(code, message, f"broker {broker_id}")
 
 
@@ -298,7 +297,7 @@ class PlacementAdmin(AdminPart):
             response = cast("ElectLeadersResponse", answer)
             code = getattr(response, "error_code", ErrorCode.none)  # without a message
             is_denied = code is ErrorCode.cluster_authorization_failed
-            _raise_if_refused(code, lacking("Alter", CLUSTER) if is_denied else None)
+            _raise_if_refused(code, describe_missing_right("Alter", CLUSTER) if is_denied else None)
             return {
                 TopicPartition(row.topic, one.partition_id): find_error(
                     one.error_code, one.error_message, f"{row.topic}-{one.partition_id}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin.part import DEFAULT_TIMEOUT_MS, AdminPart
+from moldau.client.admin import DEFAULT_TIMEOUT_MS, AdminPart
 from moldau.client.admin.values import (
     BROKER_DEFAULT,
     CreatedTopic,

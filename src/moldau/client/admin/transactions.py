@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin.part import AdminPart, indexes_by_topic
+from moldau.client.admin import AdminPart, indexes_by_topic
 from moldau.client.admin.partitions import ask_leaders
 from moldau.client.admin.values import (
     UNDECIDED_OR_COMPLETING,

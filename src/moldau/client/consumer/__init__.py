@@ -1,0 +1,1 @@
+"""The consumer: subscription, group membership, fetches, offsets. `rules` decide."""

@@ -16,6 +16,7 @@ from moldau.client.consumer.rules.fetch_buffer import (
     GivenDeserializer,
     require_deserializers,
 )
+from moldau.client.consumer.rules.machine import ConsumerMachine
 from moldau.client.consumer.rules.offset_manager import CommitMode
 from moldau.client.consumer.rules.rebalance_listener import RebalanceEvent
 from moldau.client.rules.arguments import (
@@ -182,25 +183,25 @@ def read_time_ms(time: int | datetime) -> int:
 
 
 def partitions_or_all(
-    given: Collection[TopicPartition] | TopicPartition | None, core: ConsumerDelegate
+    given: Collection[TopicPartition] | TopicPartition | None, machine: ConsumerMachine
 ) -> list[TopicPartition]:
     """What was named, or all that is assigned; each of them has to be assigned."""
     if given is None:
-        return sorted(core.table.partitions)
+        return sorted(machine.subscriptions.partitions)
     some = (given,) if isinstance(given, TopicPartition) else given
-    return [core.table.require(one).partition for one in require_partitions(some)]
+    return [machine.subscriptions.require(one).partition for one in require_partitions(some)]
 
 
 def partitions_to_seek(
-    given: Collection[TopicPartition] | TopicPartition | None, core: ConsumerDelegate
+    given: Collection[TopicPartition] | TopicPartition | None, machine: ConsumerMachine
 ) -> list[TopicPartition]:
     """As `partitions_or_all`; raises where there would be nothing to seek in, and would be later.
 
     A member of a group may have no partitions for good reasons. Without a group they are only not
     known yet, and whoever seeks before would read from where they did not want to.
     """
-    found = partitions_or_all(given, core)
-    if given is None and not found and not core.has_group:
+    found = partitions_or_all(given, machine)
+    if given is None and not found and machine.membership is None:
         raise NotAssignedError(
             "the partitions are not known yet, so there is nothing to seek in: poll first, or "
             "assign() partitions instead of topics, or seek in on_assigned"

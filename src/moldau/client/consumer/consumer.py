@@ -23,6 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import islice
 from queue import SimpleQueue
@@ -30,7 +31,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from moldau.client.blocking_face import BlockingFace, LoopThread, watch
+from moldau.client.blocking_face import BlockingFace, LoopThread, run_now, watch
 from moldau.client.consumer.arguments import (
     CLOSE_SECONDS,
     ConsumerArguments,
@@ -56,8 +57,7 @@ from moldau.client.consumer.rules.fetch_buffer import (
     Position,
     RawBatch,
 )
-from moldau.client.consumer.rules.subscription_state import ConsumerStream as Reader
-from moldau.client.consumer.rules.subscription_state import Pattern, subscribe_to
+from moldau.client.consumer.rules.subscription_state import ConsumerStream, Pattern, subscribe_to
 from moldau.client.rules.arguments import (
     require_partition,
     require_partitions,
@@ -83,6 +83,9 @@ if TYPE_CHECKING:
     from moldau.arrow.columns import TimestampUnit
 
 
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
+
 POLL_BYTES = 16 * 1024 * 1024
 """Of batches as they are stored: how many come at once, unless told otherwise."""
 
@@ -93,14 +96,135 @@ Some = Collection[TopicPartition] | TopicPartition | None
 """Partitions, one or more; None stands for all that are assigned."""
 
 
-class AsyncRecords:
+class _RecordSource(ABC):
+    """What gives records: a consumer, or one of its streams. How it waits is that of a task, or of
+    a thread; what it does is the same.
+    """
+
+    _delegate: ConsumerDelegate
+    _stream: ConsumerStream
+    _state: AbstractContextManager[object]  # held while records are taken out of the buffer
+    _has_streams = False  # then the records come through those
+
+    @abstractmethod
+    async def _wait_for_records(self, timeout_seconds: float) -> None: ...
+
+    @abstractmethod
+    async def _do_elsewhere(self, work: Callable[[], T]) -> T:
+        """Do what may take a while, where that holds up nothing."""
+
+    @abstractmethod
+    async def _run_on_loop(self, work: Work[T]) -> T: ...
+
+    def _require_records_here(self) -> None:
+        if self._has_streams:
+            raise ConfigurationError("this consumer's records come through its streams")
+
+    async def _take(self, timeout_seconds: float, take: Callable[[], list[T]]) -> list[T]:
+        clock = self._delegate.clock
+        deadline = clock.monotonic() + require_seconds(timeout_seconds)
+        while True:
+            await self._wait_for_records(deadline - clock.monotonic())
+            try:
+                with self._state:
+                    taken = take()
+                    if taken and self._commits_before and not await self._commit_taken():
+                        continue
+            except LookUpNeededError as needed:
+                await self._do_elsewhere(needed.look_up)
+                continue
+            if taken or clock.monotonic() >= deadline:
+                return taken
+
+    async def _take_records(
+        self, timeout_seconds: float, max_records: int | None
+    ) -> list[ConsumerRecord]:
+        limit = self._delegate.options.max_poll_records if max_records is None else max_records
+        return await self._take(timeout_seconds, lambda: self._stream.buffer.take_records(limit))
+
+    async def _take_batches(self, timeout_seconds: float, max_bytes: int) -> list[RawBatch]:
+        return await self._take(
+            timeout_seconds, lambda: self._stream.buffer.take_batches(max_bytes)
+        )
+
+    async def _take_arrow(
+        self,
+        timeout_seconds: float,
+        max_bytes: int,
+        columns: Sequence[str] | None,
+        timestamp_unit: TimestampUnit,
+    ) -> pa.Table:
+        from moldau.arrow.raw_batches import batches_to_table
+
+        batches = await self._take_batches(timeout_seconds, max_bytes)
+        return await self._do_elsewhere(
+            lambda: batches_to_table(batches, columns=columns, timestamp_unit=timestamp_unit)
+        )
+
+    async def _next_run(self) -> Iterator[ConsumerRecord] | None:
+        """Some records, committed already if that comes first; None when the consumer is closed."""
+        while True:
+            try:
+                await self._wait_for_records(FOREVER_SECONDS)
+            except ClosedClientError:
+                return None
+            try:
+                with self._state:
+                    run = self._stream.buffer.next_run()
+                    if run is not None and self._commits_before:
+                        run = await self._commit_run(run)
+            except LookUpNeededError as needed:
+                await self._do_elsewhere(needed.look_up)
+                continue
+            if run is not None:
+                return run
+
+    # At most once: offsets are committed before their records are given
+
+    @property
+    def _commits_before(self) -> bool:
+        return self._delegate.machine.commits_before
+
+    async def _commit_run(self, run: Iterator[ConsumerRecord]) -> Iterator[ConsumerRecord] | None:
+        limit = self._delegate.options.max_poll_records
+        positions = self._stream.buffer.positions_after(limit)
+        try:
+            await self._run_on_loop(self._delegate.commit_positions(positions))
+        except CommitFailedError:
+            return None  # somebody else will get them
+        return islice(run, limit)
+
+    async def _commit_taken(self) -> bool:
+        """Commit what was taken; if that fails, take it back."""
+        began = self._stream.buffer.find_failed()
+        given = self._delegate.machine.streams.given_positions
+        try:
+            await self._run_on_loop(self._delegate.commit_positions(given()))
+        except CommitFailedError:
+            await self._run_on_loop(_take_back(self._delegate, began))
+            return False
+        except BaseException:
+            await self._run_on_loop(_take_back(self._delegate, began))
+            raise
+        return True
+
+
+async def _take_back(delegate: ConsumerDelegate, began: Mapping[TopicPartition, Position]) -> None:
+    """What was taken from these positions on was not given. On the loop, without waiting."""
+    with delegate.turns as machine:
+        for partition, position in began.items():
+            if partition in machine.subscriptions:
+                machine.seek(partition, position)
+
+
+class AsyncRecords(_RecordSource):
     """What gives records to a task: a consumer, or one of its streams."""
 
-    def __init__(self, core: ConsumerDelegate, reader: Reader) -> None:
-        self._core = core
-        self._reader = reader
+    def __init__(self, delegate: ConsumerDelegate, stream: ConsumerStream) -> None:
+        self._delegate = delegate
+        self._stream = stream
+        self._state = contextlib.nullcontext()
         self._polling = asyncio.Lock()
-        self._has_streams = False  # then the records come through those
 
     async def poll(
         self, timeout_seconds: float = 1.0, max_records: int | None = None
@@ -109,36 +233,17 @@ class AsyncRecords:
 
         The records that were given before count as dealt with.
         """
-        limit = self._core.options.max_poll_records if max_records is None else max_records
         self._require_records_here()
-        self._core.require_outside()
         async with self._polling:
-            deadline = self._core.clock.monotonic() + require_seconds(timeout_seconds)
-            while True:
-                await self._come_in(deadline - self._core.clock.monotonic())
-                await self._unpack_elsewhere()
-                try:
-                    taken = self._reader.delivery.take(limit)
-                except LookUpNeededError as needed:
-                    await asyncio.to_thread(needed.look_up)
-                    continue
-                if taken and self._core.commits_before and not await self._commit_taken():
-                    continue
-                if taken or self._core.clock.monotonic() >= deadline:
-                    return taken
+            return await self._take_records(timeout_seconds, max_records)
 
     async def poll_batches(
         self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
     ) -> list[RawBatch]:
         """The next batches as they are stored, for whoever decodes them in bulk."""
         self._require_records_here()
-        self._core.require_outside()
         async with self._polling:
-            await self._come_in(timeout_seconds)
-            taken = self._reader.delivery.take_batches(max_bytes)
-            if taken and self._core.commits_before and not await self._commit_taken():
-                return []
-            return taken
+            return await self._take_batches(timeout_seconds, max_bytes)
 
     async def poll_arrow(
         self,
@@ -153,88 +258,43 @@ class AsyncRecords:
         `max_bytes` are of batches as they are stored. The table is empty when nothing comes in
         time. No record is touched by Python: the fastest way to read.
         """
-        from moldau.arrow.raw_batches import batches_to_table
-
-        batches = await self.poll_batches(timeout_seconds, max_bytes)
-        # In a thread: a loop has other things to do than to unpack megabytes.
-        return await asyncio.to_thread(
-            batches_to_table, batches, columns=columns, timestamp_unit=timestamp_unit
-        )
+        self._require_records_here()
+        async with self._polling:
+            return await self._take_arrow(timeout_seconds, max_bytes, columns, timestamp_unit)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record after record; waits for more, until the consumer is closed."""
-        self._require_records_here()
-        core = self._core
         while True:
-            core.require_outside()
-            try:
-                async with self._polling:
-                    run = await self._next_run()
-            except ClosedClientError:
-                return
+            self._require_records_here()
+            async with self._polling:
+                run = await self._next_run()
             if run is None:
-                continue
+                return
             for record in run:
                 yield record
-                if core.attention:
+                if self._delegate.attention:
                     break
 
-    async def _next_run(self) -> Iterator[ConsumerRecord] | None:
-        """Some records, committed already if that comes first; None to look again."""
-        core, delivery = self._core, self._reader.delivery
-        await self._come_in(FOREVER_SECONDS)
-        await self._unpack_elsewhere()
-        try:
-            run = delivery.next_run()
-        except LookUpNeededError as needed:
-            await asyncio.to_thread(needed.look_up)
-            return None
-        if run is None or not core.commits_before:
-            return run
-        limit = core.options.max_poll_records
-        try:
-            await core.commit_before_giving(delivery.positions_after(limit))
-        except CommitFailedError:
-            return None  # somebody else will get them
-        return islice(run, limit)
-
     def _require_records_here(self) -> None:
-        if self._has_streams:
-            raise ConfigurationError("this consumer's records come through its streams")
+        super()._require_records_here()
+        self._delegate.listener_invoker.require_outside()
 
-    async def _come_in(self, timeout_seconds: float) -> None:
-        core = self._core
-        if core.attention or core.commits_before or not self._reader.delivery.has_more:
-            await core.come_in(self._reader, call_inline, timeout_seconds)
+    async def _wait_for_records(self, timeout_seconds: float) -> None:
+        delegate, buffer = self._delegate, self._stream.buffer
+        if delegate.attention or self._commits_before or not buffer.has_more:
+            await delegate.wait_for_records(self._stream, call_inline, timeout_seconds)
         else:
             await asyncio.sleep(0)  # heartbeats, and other tasks, want their turn
-
-    async def _unpack_elsewhere(self) -> None:
-        """Large compressed batches are decoded in a thread: the loop has other things to do."""
-        heavy = self._reader.delivery.find_heavy_batch()
+        # Large compressed batches are decoded in a thread: the loop has other things to do.
+        heavy = buffer.find_heavy_batch()
         if heavy is not None:
-            records = await asyncio.to_thread(heavy.decode)
-            self._reader.delivery.keep_decoded(heavy, records)
+            buffer.keep_decoded(heavy, await asyncio.to_thread(heavy.decode))
 
-    async def _commit_taken(self) -> bool:
-        """At most once: commit what was taken before it is given; if that fails, take it back."""
-        began = self._reader.delivery.find_failed()
-        try:
-            await self._core.commit_given()
-        except CommitFailedError:
-            await take_back(self._core, began)
-            return False
-        except BaseException:
-            await take_back(self._core, began)
-            raise
-        return True
+    async def _do_elsewhere(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
 
-
-async def take_back(core: ConsumerDelegate, began: Mapping[TopicPartition, Position]) -> None:
-    """What was taken from these positions on was not given. On the core's loop, without waiting."""
-    for partition, position in began.items():
-        if partition in core.table:
-            core.seek(partition, position)
+    async def _run_on_loop(self, work: Work[T]) -> T:
+        return await work
 
 
 class StreamEnd(ABC):
@@ -268,7 +328,8 @@ class AsyncStream(AsyncRecords, StreamEnd):
     """
 
     def _retire(self, *, has_failed: bool) -> None:
-        self._core.retire(self._reader, has_failed=has_failed)
+        with self._delegate.turns as machine:
+            machine.retire(self._stream, has_failed=has_failed)
 
 
 class AsyncConsumer(AsyncRecords):
@@ -310,10 +371,10 @@ class AsyncConsumer(AsyncRecords):
             on_revoked=on_revoked,
             on_lost=on_lost,
         )
-        core = make_delegate(
+        delegate = make_delegate(
             bootstrap, arguments, options, network=network, clock=clock, random=random
         )
-        super().__init__(core, core.readers.first)
+        super().__init__(delegate, delegate.machine.streams.first)
         if topics is not None or pattern is not None:
             self.subscribe(topics, pattern=pattern, deny=deny)
 
@@ -333,7 +394,7 @@ class AsyncConsumer(AsyncRecords):
         await self._close(timeout_seconds, has_failed=False)
 
     async def _close(self, timeout_seconds: float, *, has_failed: bool) -> None:
-        await self._core.close(timeout_seconds, has_failed=has_failed, run_call=call_inline)
+        await self._delegate.close(timeout_seconds, has_failed=has_failed, run_call=call_inline)
 
     # What to read
 
@@ -345,30 +406,33 @@ class AsyncConsumer(AsyncRecords):
         deny: Pattern | None = None,
     ) -> None:
         """Read these topics, or all whose whole name matches `pattern` and not `deny`."""
-        internal = not self._core.options.exclude_internal_topics
-        self._core.subscribe(subscribe_to(topics, pattern, deny, with_internal=internal))
+        internal = not self._delegate.options.exclude_internal_topics
+        selection = subscribe_to(topics, pattern, deny, with_internal=internal)
+        with self._delegate.turns as machine:
+            machine.subscribe(selection)
 
     async def unsubscribe(self) -> None:
         """Give up all partitions and leave the group; the consumer can subscribe again."""
-        await self._core.unsubscribe(call_inline)
+        await self._delegate.unsubscribe(call_inline)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, whatever others of the group read."""
-        self._core.assign(require_partitions(partitions))
+        with self._delegate.turns as machine:
+            machine.assign(require_partitions(partitions))
 
     @property
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to; of a pattern those that match now."""
-        return self._core.topics
+        return self._delegate.machine.topics.names
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
-        return self._core.table.partitions
+        return self._delegate.machine.subscriptions.partitions
 
     async def partitions_for(self, topic: str) -> TopicMetadata:
         """The topic and its partitions; raises UnknownTopicError."""
-        return await self._core.client.wait_until_topic_is_ready(require_topic(topic))
+        return await self._delegate.client.wait_until_topic_is_ready(require_topic(topic))
 
     # Records
 
@@ -380,69 +444,74 @@ class AsyncConsumer(AsyncRecords):
         if count < 1:
             raise ConfigurationError(f"{count} streams are none")
         self._has_streams = True
-        readers = self._core.split_readers(count)
-        return tuple(AsyncStream(self._core, reader) for reader in readers)
+        with self._delegate.turns as machine:
+            streams = machine.split_streams(count)
+        return tuple(AsyncStream(self._delegate, stream) for stream in streams)
 
     # Where to read
 
     def pause(self, partitions: Some = None) -> None:
         """Give nothing of these partitions until `resume`; they stay assigned."""
-        self._core.pause(partitions_or_all(partitions, self._core), is_paused=True)
+        with self._delegate.turns as machine:
+            machine.pause(partitions_or_all(partitions, machine), is_paused=True)
 
     def resume(self, partitions: Some = None) -> None:
         """Give records of these partitions again."""
-        self._core.pause(partitions_or_all(partitions, self._core), is_paused=False)
+        with self._delegate.turns as machine:
+            machine.pause(partitions_or_all(partitions, machine), is_paused=False)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions of which nothing is given now."""
-        return self._core.table.paused
+        return self._delegate.machine.subscriptions.paused
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on at this offset."""
         found = require_whole(offset, "offset", "a number")
         if found < 0:
             raise ConfigurationError(f"{found} is no offset; see seek_to_beginning, seek_to_end")
-        self._core.seek(require_partition(partition), Position(found))
+        with self._delegate.turns as machine:
+            machine.seek(require_partition(partition), Position(found))
 
     def seek_to_beginning(self, partitions: Some = None) -> None:
         """Read on at the first record that is still there."""
-        for partition in partitions_to_seek(partitions, self._core):
-            self._core.reset(partition, EARLIEST_TIMESTAMP)
+        self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Some = None) -> None:
         """Read on at the end: what comes from now on."""
-        for partition in partitions_to_seek(partitions, self._core):
-            self._core.reset(partition, LATEST_TIMESTAMP)
+        self._reset(partitions, LATEST_TIMESTAMP)
 
     def seek_to_time(self, time: int | datetime, partitions: Some = None) -> None:
         """Read on at the first record that is not older (milliseconds since 1970, or a datetime);
         at the end where there is none."""
-        timestamp_ms = read_time_ms(time)
-        for partition in partitions_to_seek(partitions, self._core):
-            self._core.reset(partition, timestamp_ms)
+        self._reset(partitions, read_time_ms(time))
+
+    def _reset(self, partitions: Some, timestamp: int) -> None:
+        with self._delegate.turns as machine:
+            for partition in partitions_to_seek(partitions, machine):
+                machine.reset(partition, timestamp)
 
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the record that is given next, looked up if it has to be."""
-        timeout = self._core.options.default_api_timeout_ms / 1000
-        found = await self._core.wait_for_position(require_partition(partition), timeout)
+        timeout = self._delegate.options.default_api_timeout_ms / 1000
+        found = await self._delegate.wait_for_position(require_partition(partition), timeout)
         return found.offset
 
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets the position is behind the end, as the last fetch knew it."""
-        return self._core.lag(require_partition(partition))
+        return self._delegate.machine.lag(require_partition(partition))
 
     async def beginning_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offsets of the first records that are still there."""
-        return await self._core.find_offsets(partitions, EARLIEST_TIMESTAMP)
+        return await self._delegate.find_offsets(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offsets behind the last records (that are committed, with read_committed)."""
-        return await self._core.find_offsets(partitions, LATEST_TIMESTAMP)
+        return await self._delegate.find_offsets(partitions, LATEST_TIMESTAMP)
 
     # What was read
 
@@ -451,7 +520,7 @@ class AsyncConsumer(AsyncRecords):
     ) -> None:
         """Have the group begin here next time: behind all records that were given, behind these
         records, or at these offsets."""
-        await self._core.commit(read_offsets(offsets), timeout_seconds)
+        await self._delegate.commit(read_offsets(offsets), timeout_seconds)
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -460,23 +529,27 @@ class AsyncConsumer(AsyncRecords):
         Raises CommitFailedError when the group has gone on without it: in a transaction's block
         that aborts it, and the records are others' now.
         """
-        return self._core.group_metadata()
+        machine = self._delegate.machine
+        generation_id, member_id, instance_id = machine.require_identity()
+        return ConsumerGroupMetadata(
+            group_id=machine.require_membership().group_id,
+            generation_id=generation_id,
+            member_id=member_id,
+            instance_id=instance_id,
+        )
 
     async def committed(
         self, partitions: Some = None
     ) -> Mapping[TopicPartition, GroupOffset | None]:
         """What the group has committed; None where it has nothing."""
         some = (partitions,) if isinstance(partitions, TopicPartition) else partitions
-        wanted = self._core.table.partitions if some is None else some
-        timeout = self._core.options.default_api_timeout_ms / 1000
-        return await self._core.committed(require_partitions(wanted), timeout)
+        wanted = self._delegate.machine.subscriptions.partitions if some is None else some
+        timeout = self._delegate.options.default_api_timeout_ms / 1000
+        coordinator = self._delegate.require_coordinator()
+        return await coordinator.fetch_committed(require_partitions(wanted), timeout)
 
 
 # For threads
-
-
-T = TypeVar("T")
-Work = Coroutine[Any, Any, T]
 
 
 class Engine:
@@ -497,7 +570,9 @@ class Engine:
         except BaseException:
             self._loop.close()
             raise
-        self.core = self.consumer._core  # both are the same consumer, for tasks and for threads
+        self.delegate = (
+            self.consumer._delegate
+        )  # both are the same consumer, for tasks and for threads
         self._calling = threading.local()
         watch(self)
 
@@ -556,10 +631,10 @@ class Engine:
             if self._is_closing:
                 return
             self._is_closing = True
-        core = self.core
+        delegate = self.delegate
         try:
             self.drive(
-                lambda run_call: core.close(timeout, has_failed=has_failed, run_call=run_call)
+                lambda run_call: delegate.close(timeout, has_failed=has_failed, run_call=run_call)
             )
         finally:
             self._is_closed = True
@@ -569,7 +644,7 @@ class Engine:
         """Called in a child process: the thread and the membership are the parent's alone."""
         self.state = threading.RLock()
         self._is_closing = self._is_closed = True
-        self.core.attention = True  # gives nothing of what was fetched
+        self.delegate.attention = True  # gives nothing of what was fetched
 
     def _require_open(self, work: Work[T]) -> None:
         if self._is_closed:
@@ -577,14 +652,18 @@ class Engine:
             raise ClosedClientError("the consumer is closed, or its process was forked")
 
 
-class Records:
+class Records(_RecordSource):
     """What gives records to a thread: a consumer, or one of its streams."""
 
-    def __init__(self, engine: Engine, reader: Reader) -> None:
+    def __init__(self, engine: Engine, stream: ConsumerStream) -> None:
         self._engine = engine
-        self._reader = reader
+        self._delegate = engine.delegate
+        self._stream = stream
         self._polling = threading.RLock()
-        self._has_streams = False  # then the records come through those
+
+    @property
+    def _state(self) -> AbstractContextManager[object]:  # type: ignore[override]
+        return self._engine.state
 
     def poll(
         self, timeout_seconds: float = 1.0, max_records: int | None = None
@@ -593,15 +672,17 @@ class Records:
 
         The records that were given before count as dealt with.
         """
-        core = self._engine.core
-        limit = core.options.max_poll_records if max_records is None else max_records
-        return self._take(timeout_seconds, lambda: self._reader.delivery.take(limit))
+        self._require_records_here()
+        with self._polling:
+            return run_now(self._take_records(timeout_seconds, max_records))
 
     def poll_batches(
         self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
     ) -> list[RawBatch]:
         """The next batches as they are stored, for whoever decodes them in bulk."""
-        return self._take(timeout_seconds, lambda: self._reader.delivery.take_batches(max_bytes))
+        self._require_records_here()
+        with self._polling:
+            return run_now(self._take_batches(timeout_seconds, max_bytes))
 
     def poll_arrow(
         self,
@@ -616,106 +697,36 @@ class Records:
         `max_bytes` are of batches as they are stored. The table is empty when nothing comes in
         time. No record is touched by Python: the fastest way to read.
         """
-        from moldau.arrow.raw_batches import batches_to_table
-
-        batches = self.poll_batches(timeout_seconds, max_bytes)
-        return batches_to_table(batches, columns=columns, timestamp_unit=timestamp_unit)
+        self._require_records_here()
+        with self._polling:
+            return run_now(self._take_arrow(timeout_seconds, max_bytes, columns, timestamp_unit))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record after record; waits for more, until the consumer is closed."""
         self._require_records_here()
-        core = self._engine.core
-        while (run := self._next_run()) is not None:
+        while True:
+            with self._polling:
+                run = run_now(self._next_run())
+            if run is None:
+                return
             for record in run:
                 yield record
-                if core.attention:
+                if self._delegate.attention:
                     break
 
-    def _take(self, timeout_seconds: float, take: Callable[[], list[T]]) -> list[T]:
-        self._require_records_here()
-        engine, core = self._engine, self._engine.core
-        with self._polling:
-            if not core.attention and not core.commits_before:
-                taken = self._try_at_once(take)
-                if taken:
-                    return taken
-            deadline = core.clock.monotonic() + require_seconds(timeout_seconds)
-            while True:
-                self._come_in(deadline - core.clock.monotonic())
-                try:
-                    with engine.state:
-                        taken = take()
-                        if taken and core.commits_before and not self._commit_taken():
-                            continue
-                except LookUpNeededError as needed:
-                    needed.look_up()
-                    continue
-                if taken or core.clock.monotonic() >= deadline:
-                    return taken
+    async def _wait_for_records(self, timeout_seconds: float) -> None:
+        """While there are fetched records, the loop is not bothered."""
+        delegate, stream = self._delegate, self._stream
+        if delegate.attention or self._commits_before or not stream.buffer.has_more:
+            self._engine.drive(
+                lambda run_call: delegate.wait_for_records(stream, run_call, timeout_seconds)
+            )
 
-    def _next_run(self) -> Iterator[ConsumerRecord] | None:
-        engine, core = self._engine, self._engine.core
-        with self._polling:
-            if not core.attention and not core.commits_before:
-                run = self._try_at_once(self._reader.delivery.next_run)
-                if run is not None:
-                    return run
-            while True:
-                try:
-                    self._come_in(FOREVER_SECONDS)
-                except ClosedClientError:
-                    return None
-                try:
-                    with engine.state:
-                        run = self._reader.delivery.next_run()
-                        if run is not None and core.commits_before:
-                            run = self._commit_run(run)
-                except LookUpNeededError as needed:
-                    needed.look_up()
-                    continue
-                if run is not None:
-                    return run
+    async def _do_elsewhere(self, work: Callable[[], T]) -> T:
+        return work()
 
-    def _try_at_once(self, take: Callable[[], T]) -> T | None:
-        """None for records whose deserializers have to look something up: not at once, then."""
-        try:
-            with self._engine.state:
-                return take()
-        except LookUpNeededError:
-            return None
-
-    def _come_in(self, timeout_seconds: float) -> None:
-        core, reader = self._engine.core, self._reader
-        self._engine.drive(lambda run_call: core.come_in(reader, run_call, timeout_seconds))
-
-    def _commit_run(self, run: Iterator[ConsumerRecord]) -> Iterator[ConsumerRecord] | None:
-        """At most once: commit some records before they are given."""
-        core = self._engine.core
-        limit = core.options.max_poll_records
-        positions = self._reader.delivery.positions_after(limit)
-        try:
-            self._engine.run(core.commit_before_giving(positions))
-        except CommitFailedError:
-            return None  # somebody else will get them
-        return islice(run, limit)
-
-    def _commit_taken(self) -> bool:
-        """At most once: commit what was taken before it is given; if that fails, take it back."""
-        core = self._engine.core
-        began = self._reader.delivery.find_failed()
-        try:
-            self._engine.run(core.commit_given())
-        except CommitFailedError:
-            self._engine.run(take_back(core, began))
-            return False
-        except BaseException:
-            self._engine.run(take_back(core, began))
-            raise
-        return True
-
-    def _require_records_here(self) -> None:
-        if self._has_streams:
-            raise ConfigurationError("this consumer's records come through its streams")
+    async def _run_on_loop(self, work: Work[T]) -> T:
+        return self._engine.run(work)
 
 
 class Stream(Records, StreamEnd):
@@ -727,10 +738,9 @@ class Stream(Records, StreamEnd):
     """
 
     def _retire(self, *, has_failed: bool) -> None:
-        core, reader = self._engine.core, self._reader
-
         async def retire() -> None:
-            core.retire(reader, has_failed=has_failed)
+            with self._delegate.turns as machine:
+                machine.retire(self._stream, has_failed=has_failed)
 
         with contextlib.suppress(ClosedClientError):
             self._engine.run(retire())
@@ -741,8 +751,7 @@ class ConsumerFace(Records, BlockingFace):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         engine = Engine(lambda: AsyncConsumer(*arguments, **options))
-        super().__init__(engine, engine.core.readers.first)
-        self._core = engine.core
+        super().__init__(engine, engine.delegate.machine.streams.first)
         self._inner = engine.consumer
 
     def __exit__(
@@ -762,42 +771,40 @@ class ConsumerFace(Records, BlockingFace):
 
     def unsubscribe(self) -> None:
         """Give up all partitions and leave the group; the consumer can subscribe again."""
-        self._engine.drive(self._core.unsubscribe)
+        self._engine.drive(self._delegate.unsubscribe)
 
     @property
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to; of a pattern those that match now."""
-        return self._core.topics
+        return self._delegate.machine.topics.names
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
-        return self._core.table.partitions
+        return self._delegate.machine.subscriptions.partitions
 
     def streams(self, count: int) -> tuple[Stream, ...]:
         """So many streams for as many threads; each partition is in one of them at a time.
 
         From now on records come through the streams only.
         """
-        if count < 1:
-            raise ConfigurationError(f"{count} streams are none")
+        streams = self._call(lambda: self._inner.streams(count))
         self._has_streams = True
-        readers = self._call(lambda: self._core.split_readers(count))
-        return tuple(Stream(self._engine, reader) for reader in readers)
+        return tuple(Stream(self._engine, one._stream) for one in streams)
 
     def commit(self, offsets: GivenOffsets = None, *, timeout_seconds: float | None = None) -> None:
         """Have the group begin here next time: behind all records that were given, behind these
         records, or at these offsets."""
         wanted = self._offsets_to_commit(offsets)
-        self._engine.wait_for(self._core.commit(wanted, timeout_seconds))
+        self._engine.wait_for(self._delegate.commit(wanted, timeout_seconds))
 
     def commit_nowait(self, offsets: GivenOffsets = None) -> Future[None]:
         """As `commit`, in the background; the future tells how it went."""
-        return self._engine.submit(self._core.commit(self._offsets_to_commit(offsets), None))
+        return self._engine.submit(self._delegate.commit(self._offsets_to_commit(offsets), None))
 
     def _offsets_to_commit(self, offsets: GivenOffsets) -> Mapping[TopicPartition, GroupOffset]:
         wanted = read_offsets(offsets)
-        return self._call(self._core.given_offsets) if wanted is None else wanted
+        return self._call(self._delegate.given_offsets) if wanted is None else wanted
 
     # How derived operations run
 

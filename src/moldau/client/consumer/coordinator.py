@@ -16,14 +16,16 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 from uuid import UUID
 
 from moldau.client.cluster import ClusterClient, find_coordinator
 from moldau.client.connections import NOTHING_DROPPABLE, BrokerConnection, open_connection
-from moldau.client.consumer.rules.classic_membership import ClassicMembershipSettings, Joined
+from moldau.client.consumer.rules.classic_membership import Joined
 from moldau.client.consumer.rules.consumer_membership import HeartbeatAnswer
+from moldau.client.consumer.rules.fetch_plan import reads_committed
 from moldau.client.consumer.rules.instructions import (
+    CoordinatorInstruction,
     Failure,
     LookUpCommitted,
     OffsetsToCommit,
@@ -40,6 +42,7 @@ from moldau.client.rules.broker_errors import Reaction, error_for, react_to
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.offsets import GroupOffset
 from moldau.clock import finish_within
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import (
     ClientError,
     ErrorCode,
@@ -93,7 +96,20 @@ _FIRST_WITH_LEAVING_MEMBERS: Final = 3
 _FIRST_WITH_SEVERAL_GROUPS: Final = 8
 _BROKERS_RETENTION: Final = -1
 
+_NOT_CHANGED: Final = -1
+_UNSUPPORTED: Final = (
+    "this broker does not serve group.protocol=consumer (Kafka does from 4.0 on, with the feature "
+    "group.version=1 and `consumer` in group.coordinator.rebalance.protocols); set "
+    "group.protocol=classic"
+)
+
 _Task = asyncio.Task[None] | None
+
+
+def make_member_id(random: Random) -> str:
+    """A new one, as Kafka's clients write their ids."""
+    made = UUID(int=random.getrandbits(128), version=4)
+    return base64.urlsafe_b64encode(made.bytes).rstrip(b"=").decode()
 
 
 class ConsumerCoordinator:
@@ -104,84 +120,92 @@ class ConsumerCoordinator:
         client: ClusterClient,
         network: Network,
         group_id: str,
-        settings: ClassicMembershipSettings,
+        options: ConsumerOptions,
         tasks: TaskSupervisor,
         turns: Turns,
-        *,
-        read_committed: bool,
-        timeout_seconds: float,
     ) -> None:
         self._client = client
         self._group_id = group_id
-        self._settings = settings
+        self._options = options
         self._tasks = tasks
         self._turns = turns
-        self._read_committed = read_committed
-        self._timeout_seconds = timeout_seconds
-        # Without an answer for a whole session, the coordinator has forgotten the member anyway.
-        self._own_link = CoordinatorConnection(
+        is_classic = options.group_protocol == "classic"
+        self._member_connection = CoordinatorConnection(
             client,
             group_id,
             own_network=network,
-            longest_seconds=settings.session_timeout_ms / 1000,
+            # Without an answer for a session, the coordinator has forgotten the member anyway.
+            longest_seconds=options.session_timeout_ms / 1000 if is_classic else math.inf,
         )
-        self._link = CoordinatorConnection(client, group_id)
+        self._connection = CoordinatorConnection(client, group_id)
         self._request: _Task = None  # JoinGroup or SyncGroup
         self._heartbeat: _Task = None
 
     async def close(self) -> None:
-        await self._own_link.close()
+        await self._member_connection.close()
 
-    # Membership
-
-    def join(self, asked: SendJoin) -> None:
-        _cancel(self._heartbeat)  # its answer means nothing any more, nor does its failure
-        self._request = self._spawn(self._request_place(lambda: self._join(asked)))
-
-    def sync(self, asked: SendSync) -> None:
-        self._request = self._spawn(self._request_place(lambda: self._sync(asked)))
-
-    def heartbeat(self, asked: SendHeartbeat) -> None:
-        self._heartbeat = self._spawn(self._beat(asked))
-
-    def leave(self, asked: SendLeave) -> None:
-        if asked.is_last:
-            _cancel(self._heartbeat)
-            _cancel(self._request)
-        self._spawn(self._leave(asked))
+    def perform(self, asked: CoordinatorInstruction) -> None:
+        match asked:
+            case LookUpCommitted():
+                self._spawn(self._look_up_committed(asked))
+            case SendCommit():
+                self._spawn(self._commit(asked))
+            case SendJoin():
+                _cancel(self._heartbeat)  # its answer means nothing any more, nor its failure
+                self._request = self._spawn(self._request_place(lambda: self._join(asked)))
+            case SendSync():
+                self._request = self._spawn(self._request_place(lambda: self._sync(asked)))
+            case SendHeartbeat():
+                self._heartbeat = self._spawn(self._send_heartbeat(asked))
+            case SendConsumerHeartbeat():
+                self._heartbeat = self._spawn(self._send_consumer_heartbeat(asked))
+            case SendLeave():
+                if asked.is_last:
+                    _cancel(self._heartbeat)
+                    _cancel(self._request)
+                self._spawn(self._leave(asked))
+            case SendConsumerLeave():
+                _cancel(self._heartbeat)
+                self._spawn(self._leave_consumer_group(asked))
+            case _ as never:
+                assert_never(never)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._tasks.spawn(f"member of {self._group_id}", work)
 
-    async def _request_place(self, ask: Callable[[], Awaitable[None]]) -> None:
+    # Membership by the classic protocol
+
+    async def _request_place(self, request: Callable[[], Awaitable[None]]) -> None:
         try:
-            await ask()
+            await request()
         except (KafkaError, ClientError) as error:
-            await self._own_link.note_failure(error)
+            await self._member_connection.note_failure(error)
             with self._turns as machine:
                 machine.require_classic_membership().request_failed(error)
 
     async def _join(self, asked: SendJoin) -> None:
-        settings = self._settings
+        options = self._options
         values = {
             "group_id": self._group_id,
-            "session_timeout": settings.session_timeout_ms,
-            "rebalance_timeout": settings.max_poll_interval_ms,
+            "session_timeout": options.session_timeout_ms,
+            "rebalance_timeout": options.max_poll_interval_ms,
             "member_id": asked.member_id,
-            "group_instance_id": settings.instance_id,
+            "group_instance_id": options.group_instance_id,
             "protocol_type": PROTOCOL_TYPE,
             "protocols": [{"name": name, "metadata": data} for name, data in asked.protocols],
             "reason": asked.reason,
         }
-        seconds = settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_SECONDS
+        seconds = options.max_poll_interval_ms / 1000 + _JOIN_GRACE_SECONDS
         answer = cast(
             "JoinGroupResponse",
-            await self._own_link.call(JOIN_GROUP, values, _MEMBER_DROPPABLE, extra_seconds=seconds),
+            await self._member_connection.call(
+                JOIN_GROUP, values, _MEMBER_DROPPABLE, extra_seconds=seconds
+            ),
         )
         if answer.error_code is ErrorCode.member_id_required:
             with self._turns as machine:
                 machine.require_classic_membership().member_id_given(answer.member_id)
-        self._own_link.require_success(answer.error_code)
+        self._member_connection.require_success(answer.error_code)
         joined = Joined(
             generation_id=answer.generation_id,
             member_id=answer.member_id,
@@ -202,7 +226,7 @@ class ConsumerCoordinator:
             "group_id": self._group_id,
             "generation_id": asked.generation_id,
             "member_id": asked.member_id,
-            "group_instance_id": self._settings.instance_id,
+            "group_instance_id": self._options.group_instance_id,
             "protocol_type": PROTOCOL_TYPE,
             "protocol_name": asked.protocol,
             "assignments": [
@@ -210,16 +234,18 @@ class ConsumerCoordinator:
                 for member_id, data in asked.assignments.items()
             ],
         }
-        seconds = self._settings.max_poll_interval_ms / 1000
+        seconds = self._options.max_poll_interval_ms / 1000
         answer = cast(
             "SyncGroupResponse",
-            await self._own_link.call(SYNC_GROUP, values, _MEMBER_DROPPABLE, extra_seconds=seconds),
+            await self._member_connection.call(
+                SYNC_GROUP, values, _MEMBER_DROPPABLE, extra_seconds=seconds
+            ),
         )
-        self._own_link.require_success(answer.error_code)
+        self._member_connection.require_success(answer.error_code)
         with self._turns as machine:
             machine.require_classic_membership().synced(answer.assignment)
 
-    async def _beat(self, asked: SendHeartbeat) -> None:
+    async def _send_heartbeat(self, asked: SendHeartbeat) -> None:
         generation_id, member_id, instance_id = asked.identity
         values = {
             "group_id": self._group_id,
@@ -228,10 +254,10 @@ class ConsumerCoordinator:
             "group_instance_id": instance_id,
         }
         try:
-            answer = await self._own_link.call(HEARTBEAT, values, _MEMBER_DROPPABLE)
-            self._own_link.require_success(cast("HeartbeatResponse", answer).error_code)
+            answer = await self._member_connection.call(HEARTBEAT, values, _MEMBER_DROPPABLE)
+            self._member_connection.require_success(cast("HeartbeatResponse", answer).error_code)
         except (KafkaError, ClientError) as error:
-            await self._own_link.note_failure(error)
+            await self._member_connection.note_failure(error)
             with self._turns as machine:
                 machine.require_classic_membership().heartbeat_failed(asked.heart, error)
         else:
@@ -240,7 +266,7 @@ class ConsumerCoordinator:
 
     async def _leave(self, asked: SendLeave) -> None:
         if asked.drops_connection:
-            await self._own_link.close()
+            await self._member_connection.close()
         if asked.member_id:
             with contextlib.suppress(KafkaError, ClientError):  # the session will time out
                 await self._send_leave(asked)
@@ -249,7 +275,7 @@ class ConsumerCoordinator:
                 machine.left()
 
     async def _send_leave(self, asked: SendLeave) -> None:
-        connection = await self._own_link.connect()
+        connection = await self._member_connection.connect()
         version = connection.choose_version(LEAVE_GROUP)
         values: dict[str, object] = {"group_id": self._group_id}
         if version < _FIRST_WITH_LEAVING_MEMBERS:
@@ -262,18 +288,60 @@ class ConsumerCoordinator:
             }
             values["members"] = [member]
         answer = await connection.call(LEAVE_GROUP, values, _MEMBER_DROPPABLE, version=version)
-        self._own_link.require_success(cast("LeaveGroupResponse", answer).error_code)
+        self._member_connection.require_success(cast("LeaveGroupResponse", answer).error_code)
+
+    # Membership by the consumer protocol (KIP-848)
+
+    async def _send_consumer_heartbeat(self, asked: SendConsumerHeartbeat) -> None:
+        timeout_ms = asked.rebalance_timeout_ms
+        values = {
+            "group_id": self._group_id,
+            "member_id": asked.member_id,
+            "member_epoch": asked.epoch,
+            "instance_id": asked.instance_id,
+            "rack_id": asked.rack,
+            "rebalance_timeout": _NOT_CHANGED if timeout_ms is None else timeout_ms,
+            "subscribed_topic_names": None if asked.topics is None else sorted(asked.topics),
+            "subscribed_topic_regex": asked.pattern,
+            "server_assignor": asked.assignor,
+            "topic_partitions": None if asked.owned is None else _rows_of(asked.owned),
+        }
+        try:
+            answer = await self._member_connection.send_heartbeat(
+                CONSUMER_GROUP_HEARTBEAT, values, _UNSUPPORTED
+            )
+        except (KafkaError, ClientError) as error:
+            await self._member_connection.note_failure(error)
+            with self._turns as machine:
+                machine.require_consumer_membership().heartbeat_failed(asked.beat, error)
+        else:
+            with self._turns as machine:
+                machine.require_consumer_membership().heartbeat_answered(asked.beat, answer)
+
+    async def _leave_consumer_group(self, asked: SendConsumerLeave) -> None:
+        if asked.member_id:
+            values = {
+                "group_id": self._group_id,
+                "member_id": asked.member_id,
+                "member_epoch": asked.epoch,
+                "instance_id": asked.instance_id,
+                "topic_partitions": None,
+            }
+            with contextlib.suppress(KafkaError, ClientError):  # the session will time out
+                await self._member_connection.send_heartbeat(
+                    CONSUMER_GROUP_HEARTBEAT, values, _UNSUPPORTED
+                )
+        if asked.is_last:
+            with self._turns as machine:
+                machine.left()
 
     # Commits
-
-    def commit(self, asked: SendCommit) -> None:
-        self._spawn(self._commit(asked))
 
     async def _commit(self, asked: SendCommit) -> None:
         try:
             await self._send_commit(asked)
         except (KafkaError, ClientError) as error:
-            await self._link.note_failure(error)
+            await self._connection.note_failure(error)
             with self._turns as machine:
                 machine.require_commits().failed(error)
         else:
@@ -290,7 +358,7 @@ class ConsumerCoordinator:
             "retention_time": _BROKERS_RETENTION,
             "topics": _commit_topics(asked.offsets),
         }
-        answer = await self._link.call(OFFSET_COMMIT, values, _COMMIT_DROPPABLE)
+        answer = await self._connection.call(OFFSET_COMMIT, values, _COMMIT_DROPPABLE)
         for topic in cast("OffsetCommitResponse", answer).topics:
             for row in topic.partitions:
                 if row.error_code is not ErrorCode.none:
@@ -299,20 +367,19 @@ class ConsumerCoordinator:
 
     # Committed offsets
 
-    def look_up(self, asked: LookUpCommitted) -> None:
-        self._spawn(self._look_up(asked))
-
-    async def _look_up(self, asked: LookUpCommitted) -> None:
+    async def _look_up_committed(self, asked: LookUpCommitted) -> None:
         try:
-            found = await self.committed(asked.partitions, self._timeout_seconds)
+            found = await self.fetch_committed(
+                asked.partitions, self._options.default_api_timeout_ms / 1000
+            )
         except (KafkaError, ClientError) as error:
             with self._turns as machine:
-                machine.look_ups.failed(error)
+                machine.offset_fetcher.failed(error)
         else:
             with self._turns as machine:
                 machine.found_committed(found)
 
-    async def committed(
+    async def fetch_committed(
         self, partitions: Collection[TopicPartition], timeout_seconds: float
     ) -> Mapping[TopicPartition, GroupOffset | None]:
         """What the group has committed; asks again while the coordinator moves or loads."""
@@ -337,7 +404,7 @@ class ConsumerCoordinator:
             try:
                 return await self._fetch_committed(partitions)
             except (KafkaError, ClientError) as error:
-                reaction = await self._link.note_failure(error)
+                reaction = await self._connection.note_failure(error)
                 if reaction is Reaction.STOP:
                     raise
                 failures[:] = [error]
@@ -348,7 +415,7 @@ class ConsumerCoordinator:
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset | None]:
         group = await self._fetch_group(partitions)
-        self._link.require_success(getattr(group, "error_code", ErrorCode.none))
+        self._connection.require_success(getattr(group, "error_code", ErrorCode.none))
         found: dict[TopicPartition, GroupOffset | None] = dict.fromkeys(partitions)
         for topic in group.topics:
             for row in topic.partitions:
@@ -373,20 +440,27 @@ class ConsumerCoordinator:
             "group_id": self._group_id,
             "topics": [{"name": n, "partition_indexes": tuple(i)} for n, i in indexes.items()],
         }
-        connection = await self._link.connect()
+        connection = await self._connection.connect()
         version = connection.choose_version(OFFSET_FETCH)
         if version < _FIRST_WITH_SEVERAL_GROUPS:
-            values = {**group, "require_stable": self._read_committed}
+            values = {**group, "require_stable": reads_committed(self._options)}
             answer = await connection.call(OFFSET_FETCH, values, _FETCH_DROPPABLE, version=version)
             return cast("SingleFetchResponse", answer)
         with self._turns as machine:
             member = machine.find_epoch_member()
         if member is not None:
             group |= {"member_id": member.member_id, "member_epoch": member.generation_id}
-        values = {"groups": [group], "require_stable": self._read_committed}
+        values = {"groups": [group], "require_stable": reads_committed(self._options)}
         answer = await connection.call(OFFSET_FETCH, values, _FETCH_DROPPABLE, version=version)
         (found,) = cast("OffsetFetchResponse", answer).groups
         return found
+
+
+def _rows_of(owned: Iterable[tuple[UUID, int]]) -> list[dict[str, object]]:
+    indexes: defaultdict[UUID, list[int]] = defaultdict(list)
+    for topic_id, index in sorted(owned):
+        indexes[topic_id].append(index)
+    return [{"topic_id": topic_id, "partitions": tuple(some)} for topic_id, some in indexes.items()]
 
 
 def _commit_topics(offsets: OffsetsToCommit) -> list[dict[str, object]]:
@@ -408,9 +482,6 @@ def _cancel(task: _Task) -> None:
         task.cancel()
 
 
-# Consumers of both protocols and takers of share groups have one. A shell of one loop.
-
-
 _WORDS_OF_GROUPS = {
     ErrorCode.group_id_not_found: "there is none of consumers; an id belongs to one type of group, "
     "and a share group may have it",
@@ -421,7 +492,10 @@ _WORDS_OF_GROUPS = {
 
 
 class CoordinatorConnection:
-    """To the coordinator of one group, found when it is needed and again when it moves."""
+    """To the coordinator of one group, found when it is needed and again when it moves.
+
+    Consumers of both protocols have one, and share consumers.
+    """
 
     def __init__(
         self,
@@ -482,13 +556,13 @@ class CoordinatorConnection:
         return reaction
 
     async def close(self) -> None:
-        """Forget the coordinator, and end the connection if it is the link's own."""
+        """Forget the coordinator, and end the connection if it is its own."""
         self._coordinator = None
         connection, self._own_connection = self._own_connection, None
         if connection is not None:
             await connection.close()
 
-    async def beat(self, api: Api, values: Values, unsupported: str) -> HeartbeatAnswer:
+    async def send_heartbeat(self, api: Api, values: Values, unsupported: str) -> HeartbeatAnswer:
         """The good answer to a heartbeat of the newer protocols (KIP-848, KIP-932).
 
         Raises what a bad one says; `unsupported` is for a broker that knows no such heartbeat, or
@@ -518,104 +592,3 @@ class CoordinatorConnection:
         if code is not ErrorCode.none:
             words = message or _WORDS_OF_GROUPS.get(code)
             raise error_for(code, words, f"group {self.group_id!r}")
-
-
-# Heartbeats to the coordinator of a consumer group (KIP-848). Each request has a task.
-
-
-_NOT_CHANGED: Final = -1
-_UNSUPPORTED: Final = (
-    "this broker does not serve group.protocol=consumer (Kafka does from 4.0 on, with the feature "
-    "group.version=1 and `consumer` in group.coordinator.rebalance.protocols); set "
-    "group.protocol=classic"
-)
-
-
-def make_member_id(random: Random) -> str:
-    """A new one, as Kafka's clients write their ids."""
-    made = UUID(int=random.getrandbits(128), version=4)
-    return base64.urlsafe_b64encode(made.bytes).rstrip(b"=").decode()
-
-
-class ConsumerHeartbeats:
-    """The heartbeats of one consumer."""
-
-    def __init__(
-        self,
-        client: ClusterClient,
-        network: Network,
-        group_id: str,
-        tasks: TaskSupervisor,
-        turns: Turns,
-    ) -> None:
-        self._group_id = group_id
-        self._tasks = tasks
-        self._turns = turns
-        self._link = CoordinatorConnection(client, group_id, own_network=network)
-        self._under_way: asyncio.Task[None] | None = None
-
-    async def close(self) -> None:
-        await self._link.close()
-
-    def perform(self, asked: SendConsumerHeartbeat | SendConsumerLeave) -> None:
-        if isinstance(asked, SendConsumerHeartbeat):
-            self._begin(asked)
-        else:
-            self._end(asked)
-
-    def _begin(self, asked: SendConsumerHeartbeat) -> None:
-        self._under_way = self._tasks.spawn(f"member of {self._group_id}", self._send(asked))
-
-    def _end(self, asked: SendConsumerLeave) -> None:
-        if self._under_way is not None:
-            self._under_way.cancel()  # its answer means nothing any more
-        self._tasks.spawn(f"member of {self._group_id}", self._leave(asked))
-
-    async def _send(self, asked: SendConsumerHeartbeat) -> None:
-        timeout_ms = asked.rebalance_timeout_ms
-        values = {
-            "group_id": self._group_id,
-            "member_id": asked.member_id,
-            "member_epoch": asked.epoch,
-            "instance_id": asked.instance_id,
-            "rack_id": asked.rack,
-            "rebalance_timeout": _NOT_CHANGED if timeout_ms is None else timeout_ms,
-            "subscribed_topic_names": None if asked.topics is None else sorted(asked.topics),
-            "subscribed_topic_regex": asked.pattern,
-            "server_assignor": asked.assignor,
-            "topic_partitions": None if asked.owned is None else _rows_of(asked.owned),
-        }
-        try:
-            answer = await self._beat(values)
-        except (KafkaError, ClientError) as error:
-            await self._link.note_failure(error)
-            with self._turns as machine:
-                machine.require_consumer_membership().heartbeat_failed(asked.beat, error)
-        else:
-            with self._turns as machine:
-                machine.require_consumer_membership().heartbeat_answered(asked.beat, answer)
-
-    async def _leave(self, asked: SendConsumerLeave) -> None:
-        if asked.member_id:
-            values = {
-                "group_id": self._group_id,
-                "member_id": asked.member_id,
-                "member_epoch": asked.epoch,
-                "instance_id": asked.instance_id,
-                "topic_partitions": None,
-            }
-            with contextlib.suppress(KafkaError, ClientError):  # the session will time out
-                await self._beat(values)
-        if asked.is_last:
-            with self._turns as machine:
-                machine.left()
-
-    async def _beat(self, values: Values) -> HeartbeatAnswer:
-        return await self._link.beat(CONSUMER_GROUP_HEARTBEAT, values, _UNSUPPORTED)
-
-
-def _rows_of(owned: Iterable[tuple[UUID, int]]) -> list[dict[str, object]]:
-    indexes: defaultdict[UUID, list[int]] = defaultdict(list)
-    for topic_id, index in sorted(owned):
-        indexes[topic_id].append(index)
-    return [{"topic_id": topic_id, "partitions": tuple(some)} for topic_id, some in indexes.items()]

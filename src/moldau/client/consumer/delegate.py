@@ -10,22 +10,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 from moldau.client.cluster import ClusterClient, client_settings
 from moldau.client.connections import ConnectionPool
-from moldau.client.consumer.coordinator import (
-    ConsumerCoordinator,
-    ConsumerHeartbeats,
-    make_member_id,
-)
+from moldau.client.consumer.coordinator import ConsumerCoordinator, make_member_id
 from moldau.client.consumer.fetcher import Fetcher
 from moldau.client.consumer.rules.assignors import Assignor
-from moldau.client.consumer.rules.classic_membership import ClassicMembershipSettings
 from moldau.client.consumer.rules.fetch_buffer import Decoding, Position
-from moldau.client.consumer.rules.fetch_plan import FetchSettings
 from moldau.client.consumer.rules.instructions import (
     ArmTimer,
     ConsumerInstruction,
@@ -33,18 +27,10 @@ from moldau.client.consumer.rules.instructions import (
     Fetch,
     FinishCommit,
     LearnTopics,
-    LookUpCommitted,
     LookUpOffsets,
     OffsetsToCommit,
     PartitionSet,
     Refresh,
-    SendCommit,
-    SendConsumerHeartbeat,
-    SendConsumerLeave,
-    SendHeartbeat,
-    SendJoin,
-    SendLeave,
-    SendSync,
     Validate,
     WriteLog,
 )
@@ -53,13 +39,10 @@ from moldau.client.consumer.rules.offset_manager import CommitMode
 from moldau.client.consumer.rules.rebalance_listener import ListenerCall, RebalanceEvent
 from moldau.client.consumer.rules.subscription_state import (
     ConsumerStream,
-    ConsumerStreams,
-    SubscriptionState,
-    TopicSelection,
 )
 from moldau.client.rules.arguments import require_partitions
 from moldau.client.rules.cluster_metadata import parse_bootstrap
-from moldau.client.rules.offsets import ConsumerGroupMetadata, GroupOffset
+from moldau.client.rules.offsets import GroupOffset
 from moldau.clock import Clock, SystemClock, finish_within
 from moldau.clock import Timer as ArmedTimer
 from moldau.config.client_options import ConsumerOptions
@@ -99,7 +82,7 @@ class ConsumerDelegate:
         self.attention = True  # the machine's, for faces in other threads
         self._listener_failures: list[Exception] = []  # since it closes
         self._armed: set[_Armed] = set()
-        self._news = Announcements(self.clock)
+        self._wakeups = Wakeups(self.clock)
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
         settings = client_settings(options, timeout_ms=options.default_api_timeout_ms)
@@ -109,7 +92,7 @@ class ConsumerDelegate:
         self._fetch_pool = ConnectionPool(
             parse_bootstrap(bootstrap), network, self.clock, settings.connection
         )
-        self._machine = ConsumerMachine(
+        self.machine = ConsumerMachine(
             options,
             group_id=group_id,
             commit_mode=commit_mode,
@@ -121,201 +104,104 @@ class ConsumerDelegate:
             chance=self.client.random.random,
             now=self.clock.monotonic(),
         )
-        self.commits_before = self._machine.commits_before
-        self._turns = _Turns(self, self._machine)
+        self.turns = _Turns(self)
         self._commits = AwaitedCommits(
-            self._turns, self.clock, options.default_api_timeout_ms / 1000
+            self.turns, self.clock, options.default_api_timeout_ms / 1000
         )
-        self._calls = ListenerInvoker(
-            self._machine, self._turns, listeners, self._on_listener_failure
+        self.listener_invoker = ListenerInvoker(
+            self.machine, self.turns, listeners, self._on_listener_failure
         )
-        self._start_shells(network, group_id)
+        self._fetcher = Fetcher(self.client, self._fetch_pool, options, self._tasks, self.turns)
+        self._coordinator: ConsumerCoordinator | None = None
+        if group_id is not None:
+            self._coordinator = ConsumerCoordinator(
+                self.client, network, group_id, options, self._tasks, self.turns
+            )
 
     def _make_member_id(self) -> str:
         """In the classic protocol the coordinator does."""
         is_classic = self.options.group_protocol == "classic"
         return "" if is_classic else make_member_id(self.client.random)
 
-    @property
-    def has_group(self) -> bool:
-        return self._coordinator is not None
-
-    def _start_shells(self, network: Network, group_id: str | None) -> None:
-        options = self.options
-        fetch_settings = FetchSettings.of(options)
-        self._fetching = Fetcher(
-            self.client,
-            self._fetch_pool,
-            fetch_settings,
-            self._tasks,
-            self._turns,
-            may_create=options.allow_auto_create_topics,
-            timeout_seconds=options.default_api_timeout_ms / 1000,
-        )
-        self._coordinator: ConsumerCoordinator | None = None
-        self._heartbeats: ConsumerHeartbeats | None = None
-        if group_id is not None:
-            self._heartbeats = ConsumerHeartbeats(
-                self.client, network, group_id, self._tasks, self._turns
-            )
-            self._coordinator = ConsumerCoordinator(
-                self.client,
-                network,
-                group_id,
-                ClassicMembershipSettings.of(options),
-                self._tasks,
-                self._turns,
-                read_committed=fetch_settings.read_committed,
-                timeout_seconds=options.default_api_timeout_ms / 1000,
-            )
-
-    @property
-    def is_closed(self) -> bool:
-        return self._machine.is_closed
-
-    @property
-    def table(self) -> SubscriptionState:
-        return self._machine.table
-
-    @property
-    def readers(self) -> ConsumerStreams:
-        return self._machine.readers
-
-    @property
-    def topics(self) -> frozenset[str]:
-        return self._machine.topics.names
-
     # Instructions
 
     def end_turn(self) -> None:
         """Do what the machine wants done."""
-        instructions, has_news = self._machine.end_turn()
-        self.attention = self._machine.attention
+        instructions, wakes_program = self.machine.end_turn()
+        self.attention = self.machine.attention
         for instruction in instructions:
             self._perform(instruction)
-        if has_news:
-            self._news.announce()
+        if wakes_program:
+            self._wakeups.wake_waiters()
 
     def _perform(self, instruction: ConsumerInstruction) -> None:
         match instruction:
-            case Fetch():
-                self._fetching.fetch(instruction)
-            case Refresh():
-                self._fetching.refresh(instruction)
-            case LookUpOffsets():
-                self._fetching.look_up(instruction)
-            case Validate():
-                self._fetching.validate(instruction)
-            case LearnTopics():
-                self._fetching.learn_topics(instruction)
+            case Fetch() | Refresh() | LookUpOffsets() | Validate() | LearnTopics():
+                self._fetcher.perform(instruction)
             case ArmTimer(timer, seconds):
                 self._armed.add(_Armed(self, timer, seconds))
             case WriteLog(is_warning, message):
                 _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
             case FinishCommit(commit_id, failure):
                 self._commits.finish(commit_id, failure)
-            case SendConsumerHeartbeat() | SendConsumerLeave():
-                self._require_heartbeats().perform(instruction)
             case _:
-                self._ask_coordinator(self._require_coordinator(), instruction)
+                self.require_coordinator().perform(instruction)
 
-    def _ask_coordinator(
-        self,
-        coordinator: ConsumerCoordinator,
-        instruction: LookUpCommitted | SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit,
-    ) -> None:
-        match instruction:
-            case LookUpCommitted():
-                coordinator.look_up(instruction)
-            case SendJoin():
-                coordinator.join(instruction)
-            case SendSync():
-                coordinator.sync(instruction)
-            case SendHeartbeat():
-                coordinator.heartbeat(instruction)
-            case SendLeave():
-                coordinator.leave(instruction)
-            case SendCommit():
-                coordinator.commit(instruction)
-            case _ as never:
-                assert_never(never)
-
-    def _require_coordinator(self) -> ConsumerCoordinator:
+    def require_coordinator(self) -> ConsumerCoordinator:
         if self._coordinator is None:
             raise ConfigurationError("a consumer without a group has no committed offsets")
         return self._coordinator
 
-    def _require_heartbeats(self) -> ConsumerHeartbeats:
-        if self._heartbeats is None:
-            raise ConfigurationError("a consumer without a group sends no heartbeats")
-        return self._heartbeats
-
     def fire(self, armed: _Armed) -> None:
         """A timer of the machine's is over."""
         self._armed.discard(armed)
-        with self._turns as machine:
+        with self.turns as machine:
             machine.timer_fired(armed.timer)
 
     # What the program wants to read
 
-    def subscribe(self, selection: TopicSelection) -> None:
-        with self._turns as machine:
-            machine.subscribe(selection)
-
     async def unsubscribe(self, run_call: RunInvocation) -> None:
         """Give everything up and leave the group."""
-        self.require_outside()
-        with self._turns as machine:
+        self.listener_invoker.require_outside()
+        with self.turns as machine:
             machine.unsubscribe()
         await self._leave("the consumer has unsubscribed", run_call)
-        with self._turns as machine:
+        with self.turns as machine:
             machine.release_all()
-
-    def assign(self, partitions: Collection[TopicPartition]) -> None:
-        with self._turns as machine:
-            machine.assign(partitions)
-
-    def split_readers(self, count: int) -> Sequence[ConsumerStream]:
-        with self._turns as machine:
-            return machine.split_readers(count)
-
-    def retire(self, reader: ConsumerStream, *, has_failed: bool) -> None:
-        with self._turns as machine:
-            machine.retire(reader, has_failed=has_failed)
 
     # The program comes in
 
-    async def come_in(
-        self, reader: ConsumerStream, run_call: RunInvocation, timeout_seconds: float
+    async def wait_for_records(
+        self, stream: ConsumerStream, run_call: RunInvocation, timeout_seconds: float
     ) -> None:
         """The program has dealt with all that this reader gave it, and wants more.
 
         Over when there is something to take, or time is up. Raises what the program has to know.
         """
         deadline = self.clock.monotonic() + timeout_seconds
-        self._require_open(reader)
+        self._require_open(stream)
         try:
-            seen = self._news.count
-            with self._turns as machine:
-                machine.rest(reader)
-                is_served = machine.attend(reader)
+            seen = self._wakeups.count
+            with self.turns as machine:
+                machine.begin_poll(stream)
+                is_served = machine.prepare_poll(stream)
             while True:
                 if not is_served:
-                    await self._calls.make(run_call)
-                    self._require_open(reader)
-                    with self._turns as machine:
-                        machine.serve(reader)
+                    await self.listener_invoker.make(run_call)
+                    self._require_open(stream)
+                    with self.turns as machine:
+                        machine.fill_buffer(stream)
                 left = deadline - self.clock.monotonic()
-                if reader.delivery.has_more or left <= 0:
+                if stream.buffer.has_more or left <= 0:
                     return
-                await self._news.wait_for_more(seen, left)
-                seen = self._news.count
-                self._require_open(reader)
-                with self._turns as machine:
-                    is_served = machine.attend(reader)
+                await self._wakeups.wait_for_next(seen, left)
+                seen = self._wakeups.count
+                self._require_open(stream)
+                with self.turns as machine:
+                    is_served = machine.prepare_poll(stream)
         finally:
-            with self._turns as machine:
-                machine.go_on(reader)
+            with self.turns as machine:
+                machine.end_poll(stream)
 
     # Positions
 
@@ -324,9 +210,9 @@ class ConsumerDelegate:
     ) -> Position:
         """The position, looked up first if it has to be."""
         deadline = self.clock.monotonic() + timeout_seconds
-        with self._turns as machine:
-            machine.begin()
-        while (found := self.readers.position(partition)) is None:
+        with self.turns as machine:
+            machine.start_fetching()
+        while (found := self.machine.streams.position(partition)) is None:
             left = deadline - self.clock.monotonic()
             if left <= 0:
                 raise OperationTimeoutError(
@@ -334,84 +220,49 @@ class ConsumerDelegate:
                     f"{timeout_seconds:g} seconds"
                 )
             self._require_open()
-            seen = self._news.count
-            with self._turns as machine:
+            seen = self._wakeups.count
+            with self.turns as machine:
                 machine.raise_failures()
                 machine.want_positions()
-            await self._news.wait_for_more(seen, left)
+            await self._wakeups.wait_for_next(seen, left)
         return found
-
-    def seek(self, partition: TopicPartition, position: Position) -> None:
-        with self._turns as machine:
-            machine.seek(partition, position)
-
-    def reset(self, partition: TopicPartition, timestamp: int) -> None:
-        """Move to the offset of a time, or EARLIEST or LATEST, when it is looked up."""
-        with self._turns as machine:
-            machine.reset(partition, timestamp)
-
-    def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
-        with self._turns as machine:
-            machine.pause(partitions, is_paused=is_paused)
-
-    def lag(self, partition: TopicPartition) -> int | None:
-        return self._machine.lag(partition)
 
     async def find_offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> Mapping[TopicPartition, int]:
         """By timestamp, or EARLIEST or LATEST."""
         wanted = dict.fromkeys(require_partitions(partitions), timestamp)
-        found = await self._fetching.find_offsets(wanted)
+        found = await self._fetcher.find_offsets(wanted)
         return {partition: position.offset for partition, position in found.items()}
 
     # Commits
 
     async def commit(self, offsets: OffsetsToCommit | None, timeout_seconds: float | None) -> None:
         wanted = self.given_offsets() if offsets is None else offsets
-        epochs = self.table.find_epochs(wanted)
+        epochs = self.machine.subscriptions.find_epochs(wanted)
         await self._commits.commit(wanted, timeout_seconds)
         # What the program commits it has dealt with: nothing may commit less later, unless the
         # position was moved meanwhile.
-        self.table.advance_at_least(
+        self.machine.subscriptions.advance_at_least(
             {
                 partition: Position(wanted[partition].offset, wanted[partition].leader_epoch)
-                for partition, epoch in self.table.find_epochs(wanted).items()
+                for partition, epoch in self.machine.subscriptions.find_epochs(wanted).items()
                 if epochs.get(partition) == epoch
             }
-        )
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """As whom this consumer commits; raises CommitFailedError."""
-        generation_id, member_id, instance_id = self._machine.require_identity()
-        return ConsumerGroupMetadata(
-            group_id=self._machine.require_membership().group_id,
-            generation_id=generation_id,
-            member_id=member_id,
-            instance_id=instance_id,
         )
 
     def given_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """Behind all that the program was given."""
         return {
             partition: GroupOffset(offset=position.offset, leader_epoch=position.leader_epoch)
-            for partition, position in self.readers.given_positions().items()
+            for partition, position in self.machine.streams.given_positions().items()
         }
 
-    async def committed(
-        self, partitions: Collection[TopicPartition], timeout_seconds: float
-    ) -> Mapping[TopicPartition, GroupOffset | None]:
-        return await self._require_coordinator().committed(partitions, timeout_seconds)
-
-    async def commit_before_giving(self, positions: Mapping[TopicPartition, Position]) -> None:
+    async def commit_positions(self, positions: Mapping[TopicPartition, Position]) -> None:
         """At most once: what is about to be given counts as dealt with."""
-        moved = self._machine.require_commits().find_moved(positions)
+        moved = self.machine.require_commits().find_moved(positions)
         if moved:
             await self._commits.commit(moved)
-
-    async def commit_given(self) -> None:
-        """As `commit_before_giving`, of all that was taken."""
-        await self.commit_before_giving(self.readers.given_positions())
 
     # Ends
 
@@ -419,10 +270,10 @@ class ConsumerDelegate:
         self, timeout_seconds: float, *, has_failed: bool, run_call: RunInvocation
     ) -> None:
         """Commit what was dealt with, give the partitions up, leave, and end everything."""
-        if self.is_closed:
+        if self.machine.is_closed:
             return
-        self.require_outside()
-        with self._turns as machine:
+        self.listener_invoker.require_outside()
+        with self.turns as machine:
             machine.close(has_failed=has_failed)
         try:
             leaving = self._leave("the consumer was closed", run_call)
@@ -438,38 +289,32 @@ class ConsumerDelegate:
     async def _leave(self, reason: str, run_call: RunInvocation) -> None:
         """The program's functions are called while it waits here."""
         longest_call_seconds = self.options.max_poll_interval_ms / 1000
-        with self._turns as machine:
+        with self.turns as machine:
             machine.leave(reason)
         while not machine.has_left:
-            seen = self._news.count
-            await self._calls.make(run_call)
+            seen = self._wakeups.count
+            await self.listener_invoker.make(run_call)
             if not machine.has_left:
-                await self._news.wait_for_more(seen, longest_call_seconds)
+                await self._wakeups.wait_for_next(seen, longest_call_seconds)
 
     async def _end(self) -> None:
         for armed in self._armed:
             armed.cancel()
         await self._tasks.close()
-        self._commits.give_up(ClosedClientError("the consumer is closed"))
+        self._commits.fail_all(ClosedClientError("the consumer is closed"))
         if self._coordinator is not None:
             await self._coordinator.close()
-        if self._heartbeats is not None:
-            await self._heartbeats.close()
         await self._fetch_pool.close()
         await self.client.close()
 
-    def require_outside(self) -> None:
-        """Raises ConfigurationError when the program asks out of a function for rebalances."""
-        self._calls.require_outside()
-
-    def _require_open(self, reader: ConsumerStream | None = None) -> None:
-        if self.is_closed:
+    def _require_open(self, stream: ConsumerStream | None = None) -> None:
+        if self.machine.is_closed:
             raise ClosedClientError("the consumer is closed")
-        if reader is not None and reader.is_retired:
+        if stream is not None and stream.is_retired:
             raise ClosedClientError("the stream is closed")
 
     def _on_listener_failure(self, error: Exception) -> None:
-        if self.is_closed:
+        if self.machine.is_closed:
             _log.warning("a function for rebalances has failed: %r", error)
             self._listener_failures.append(error)
         else:
@@ -480,7 +325,7 @@ class ConsumerDelegate:
         self._raise_later(error if isinstance(error, Exception) else ClientError(str(error)))
 
     def _raise_later(self, error: Exception) -> None:
-        with self._turns as machine:
+        with self.turns as machine:
             machine.raise_later(error)
 
 
@@ -490,20 +335,19 @@ class _Turns:
     Nothing may be awaited inside.
     """
 
-    __slots__ = ("_core", "_machine")
+    __slots__ = ("_delegate",)
 
-    def __init__(self, core: ConsumerDelegate, machine: ConsumerMachine) -> None:
-        self._core = core
-        self._machine = machine
+    def __init__(self, delegate: ConsumerDelegate) -> None:
+        self._delegate = delegate
 
     def __enter__(self) -> ConsumerMachine:
-        clock = self._core.clock
-        cluster = self._core.client.metadata.current
-        self._machine.begin_turn(clock.monotonic(), clock.now_ms(), cluster)
-        return self._machine
+        clock, machine = self._delegate.clock, self._delegate.machine
+        cluster = self._delegate.client.metadata.current
+        machine.begin_turn(clock.monotonic(), clock.now_ms(), cluster)
+        return machine
 
     def __exit__(self, *_: object) -> None:
-        self._core.end_turn()
+        self._delegate.end_turn()
 
 
 class _Armed:
@@ -511,9 +355,9 @@ class _Armed:
 
     __slots__ = ("_running", "timer")
 
-    def __init__(self, core: ConsumerDelegate, timer: ConsumerTimer, seconds: float) -> None:
+    def __init__(self, delegate: ConsumerDelegate, timer: ConsumerTimer, seconds: float) -> None:
         self.timer = timer
-        self._running: ArmedTimer = core.clock.call_later(seconds, lambda: core.fire(self))
+        self._running: ArmedTimer = delegate.clock.call_later(seconds, lambda: delegate.fire(self))
 
     def cancel(self) -> None:
         self._running.cancel()
@@ -572,19 +416,19 @@ class ListenerInvoker:
 
     async def make(self, run_call: RunInvocation) -> None:
         """The program is here: have all calls made. Nothing else is done for it meanwhile."""
-        while (call := self._machine.next_call()) is not None:
+        while (call := self._machine.next_listener_call()) is not None:
             current = self._current
             if current is None or current.call is not call:
                 current = self._current = ListenerInvocation(call, self._listeners[call.event])
                 current.done.add_done_callback(self._on_done)
             try:
                 if not call.is_begun:
-                    self._machine.begin_call(call)
+                    self._machine.mark_call_begun(call)
                     current.maker = asyncio.current_task()
                     await run_call(current)
                 await asyncio.wait((current.done,))
             except asyncio.CancelledError:
-                self._machine.begin_call(call, is_begun=False)  # for whoever comes in next
+                self._machine.mark_call_begun(call, is_begun=False)  # for whoever comes in next
                 raise
 
     def require_outside(self) -> None:
@@ -601,7 +445,7 @@ class ListenerInvoker:
         if isinstance(error, Exception):
             self._on_failure(error)
         with self._turns as machine:
-            machine.called(current.call)
+            machine.listener_called(current.call)
 
 
 # Commits that the program waits for, until the machine says how they went
@@ -644,13 +488,13 @@ class AwaitedCommits:
         else:
             done.set_exception(failure)
 
-    def give_up(self, failure: Exception) -> None:
+    def fail_all(self, failure: Exception) -> None:
         """Nothing of it will be heard any more."""
         for commit_id in self._waiting:
             self.finish(commit_id, failure)
 
 
-class Announcements:
+class Wakeups:
     """Counts events. Whoever has seen some of them can wait for more."""
 
     def __init__(self, clock: Clock) -> None:
@@ -658,13 +502,13 @@ class Announcements:
         self._clock = clock
         self._waiting: dict[asyncio.Future[None], None] = {}  # in the order of their coming
 
-    def announce(self) -> None:
+    def wake_waiters(self) -> None:
         self.count += 1
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait_for_more(self, than: int, timeout_seconds: float) -> bool:
+    async def wait_for_next(self, than: int, timeout_seconds: float) -> bool:
         """Until there are more than so many, or time is up; whether there are more."""
         if self.count > than or timeout_seconds <= 0:
             return self.count > than

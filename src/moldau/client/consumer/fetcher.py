@@ -1,6 +1,6 @@
 """A consumer's way to the brokers that lead partitions: records, offsets, epochs, metadata.
 
-Carries out what the machine (`rules.consumer_machine`) wants asked, and tells it the answers.
+Carries out what the machine (`rules.machine`) wants asked, and tells it the answers.
 Decides nothing. A shell of one loop: for each broker a task that fetches, one request at a time,
 with a fetch session; other questions have a task each.
 """
@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from moldau.client.admin.partitions import LogAdmin
 from moldau.client.cluster import ClusterClient
 from moldau.client.connections import BrokerConnection, ConnectionPool, PartitionOutages
 from moldau.client.consumer.rules.fetch_buffer import Position
-from moldau.client.consumer.rules.fetch_plan import FetchSettings
+from moldau.client.consumer.rules.fetch_plan import reads_committed
 from moldau.client.consumer.rules.instructions import (
     Fetch,
+    FetcherInstruction,
     LearnTopics,
     LookUpOffsets,
     Refresh,
@@ -27,6 +28,7 @@ from moldau.client.consumer.rules.instructions import (
 from moldau.client.consumer.rules.machine import Turns
 from moldau.client.consumer.rules.offset_manager import LeaderEpochEnd
 from moldau.client.rules.broker_errors import error_for, read_code
+from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
 from moldau.model import CONSUMER, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from moldau.tasks import TaskSupervisor
@@ -58,7 +60,7 @@ class _FetchSession:
     """What a broker is to be asked next."""
 
     def __init__(self) -> None:
-        self.session = FetchSessionHandler()
+        self.handler = FetchSessionHandler()
         self.next: Fetch | None = None
         self.is_set = asyncio.Event()
 
@@ -70,45 +72,55 @@ class Fetcher:
         self,
         client: ClusterClient,
         pool: ConnectionPool,
-        settings: FetchSettings,
+        options: ConsumerOptions,
         tasks: TaskSupervisor,
         turns: Turns,
-        *,
-        may_create: bool,
-        timeout_seconds: float,
     ) -> None:
         self._client = client
         self._pool = pool
-        self._settings = settings
+        self._options = options
         self._tasks = tasks
         self._turns = turns
-        self._may_create = may_create
-        self._timeout_seconds = timeout_seconds
-        self._lanes: dict[int, _FetchSession] = {}  # by broker
+        self._sessions: dict[int, _FetchSession] = {}  # by broker
         self._outages = PartitionOutages()
+
+    def perform(self, asked: FetcherInstruction) -> None:
+        match asked:
+            case Fetch():
+                self._fetch(asked)
+            case Refresh():
+                self._tasks.spawn("consumer metadata", self._refresh(asked))
+            case LookUpOffsets():
+                self._tasks.spawn("offsets by time", self._look_up_offsets(asked))
+            case Validate():
+                self._tasks.spawn("validation of positions", self._validate(asked))
+            case LearnTopics():
+                self._tasks.spawn("topics of the group", self._learn_topics(asked))
+            case _ as never:
+                assert_never(never)
 
     # Records
 
-    def fetch(self, fetch: Fetch) -> None:
-        lane = self._lanes.get(fetch.broker_id)
-        if lane is None:
-            lane = self._lanes[fetch.broker_id] = _FetchSession()
-            self._tasks.spawn(f"fetch from broker {fetch.broker_id}", self._fetch_from(lane))
-        lane.next = fetch
-        lane.is_set.set()
+    def _fetch(self, fetch: Fetch) -> None:
+        session = self._sessions.get(fetch.broker_id)
+        if session is None:
+            session = self._sessions[fetch.broker_id] = _FetchSession()
+            self._tasks.spawn(f"fetch from broker {fetch.broker_id}", self._fetch_from(session))
+        session.next = fetch
+        session.is_set.set()
 
-    async def _fetch_from(self, lane: _FetchSession) -> None:
+    async def _fetch_from(self, session: _FetchSession) -> None:
         while True:
-            await lane.is_set.wait()
-            lane.is_set.clear()
-            fetch, lane.next = lane.next, None
+            await session.is_set.wait()
+            session.is_set.clear()
+            fetch, session.next = session.next, None
             if fetch is None:
                 continue
             try:
                 connection = await self._connect(fetch.broker_id)
-                answer = await self._exchange(connection, lane.session, fetch)
+                answer = await self._exchange(connection, session.handler, fetch)
             except (ClientError, KafkaError):
-                lane.session.start_over()
+                session.handler.start_over()
                 with self._turns as machine:
                     machine.fetch_failed(fetch)
             else:
@@ -166,40 +178,36 @@ class Fetcher:
     def _encode(self, version: int, session: FetchSessionHandler, fetch: Fetch) -> bytes:
         session.want_only(fetch.wanted)
         named = session.next_request(by_name=version <= _LAST_BY_NAME)
-        settings = self._settings
+        options = self._options
         request = FetchRequest(
             replica_id=CONSUMER,
             replica_epoch=-1,
             max_wait_ms=fetch.max_wait_ms,
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.max_bytes,
-            isolation_level=int(settings.read_committed),
+            min_bytes=options.fetch_min_bytes,
+            max_bytes=options.fetch_max_bytes,
+            isolation_level=int(reads_committed(options)),
             session_id=named.session_id,
             session_epoch=named.epoch,
             topics=named.topics,
             forgotten_topics=named.forgotten,
-            rack_id=settings.rack,
+            rack_id=options.client_rack,
             cluster_id=None,
         )
         return encode_fetch_request(version, request)
 
     # Metadata
 
-    def refresh(self, asked: Refresh) -> None:
-        self._tasks.spawn("consumer metadata", self._refresh(asked))
-
     async def _refresh(self, asked: Refresh) -> None:
         try:
-            await self._client.metadata.refresh(asked.topics, may_create=self._may_create)
+            await self._client.metadata.refresh(
+                asked.topics, may_create=self._options.allow_auto_create_topics
+            )
         except (KafkaError, ClientError) as error:
             with self._turns as machine:
                 machine.refresh_failed(error)
         else:
             with self._turns as machine:
                 machine.refreshed(asked)
-
-    def learn_topics(self, asked: LearnTopics) -> None:
-        self._tasks.spawn("topics of the group", self._learn_topics(asked))
 
     async def _learn_topics(self, asked: LearnTopics) -> None:
         try:
@@ -213,15 +221,12 @@ class Fetcher:
 
     # Positions
 
-    def look_up(self, asked: LookUpOffsets) -> None:
-        self._tasks.spawn("offsets by time", self._look_up(asked))
-
-    async def _look_up(self, asked: LookUpOffsets) -> None:
+    async def _look_up_offsets(self, asked: LookUpOffsets) -> None:
         try:
             found = await self.find_offsets(asked.timestamps)
         except (KafkaError, ClientError) as error:
             with self._turns as machine:
-                machine.look_ups.failed(error)
+                machine.offset_fetcher.failed(error)
         else:
             with self._turns as machine:
                 machine.found_offsets(asked, found)
@@ -241,8 +246,8 @@ class Fetcher:
             return {}
         listed = await LogAdmin(self._client).list_offsets(
             wanted,
-            read_committed=self._settings.read_committed,
-            timeout_ms=round(self._timeout_seconds * 1000),
+            read_committed=reads_committed(self._options),
+            timeout_ms=self._options.default_api_timeout_ms,
         )
         found: dict[TopicPartition, Position] = {}
         for partition, answer in listed.items():
@@ -251,9 +256,6 @@ class Fetcher:
             # The epoch belongs to the record at the offset, not to the one before it.
             found[partition] = Position(answer.offset)
         return found
-
-    def validate(self, asked: Validate) -> None:
-        self._tasks.spawn("validation of positions", self._validate(asked))
 
     async def _validate(self, asked: Validate) -> None:
         """Ask the new leaders whether they have what was read from the old ones (KIP-320)."""
@@ -267,7 +269,7 @@ class Fetcher:
                 found += await self._find_epoch_ends(leader_id, epochs)
         except (KafkaError, ClientError) as error:
             with self._turns as machine:
-                machine.look_ups.failed(error)
+                machine.offset_fetcher.failed(error)
         else:
             with self._turns as machine:
                 machine.validated(asked, found)

@@ -1,0 +1,1 @@
+"""The producer: `send`, record accumulator, sender, transactions. `rules` decide."""

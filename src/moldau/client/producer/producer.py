@@ -23,6 +23,7 @@ from moldau.client.producer.produce_result import (
     AsyncProduceResult,
     Interceptor,
     ManyFuture,
+    ProduceResult,
     RecordFuture,
     RecordMetadata,
     RecordRange,
@@ -30,14 +31,15 @@ from moldau.client.producer.produce_result import (
     find_ranges,
     when_all_complete,
 )
-from moldau.client.producer.produce_result import ProduceResult as BatchPromise
-from moldau.client.producer.record_accumulator import CustomPartitioner
-from moldau.client.producer.record_accumulator import NotAppendedError as NotPlacedError
-from moldau.client.producer.record_accumulator import append_arrow as put_arrow
-from moldau.client.producer.rules.built_in_partitioner import PartitionedTopic as TopicTarget
+from moldau.client.producer.record_accumulator import (
+    CustomPartitioner,
+    NotAppendedError,
+    append_arrow,
+)
+from moldau.client.producer.rules.built_in_partitioner import PartitionedTopic
 from moldau.client.producer.rules.record_accumulator import GroupOffsets
 from moldau.client.producer.rules.transaction_manager import PreparedTransaction, TransactionCall
-from moldau.client.producer.sender import Sender as ProducerCore
+from moldau.client.producer.sender import Sender
 from moldau.client.producer.serializers import (
     GivenHeaders,
     GivenSerializer,
@@ -96,7 +98,7 @@ class AsyncProducer(ClosedAtExit):
         if workers is None and read.compression_type != "none":
             workers = ThreadWorkers(1, "moldau-compression")  # it would hold up the loop
         self._workers = workers
-        self._core = ProducerCore(
+        self._core = Sender(
             bootstrap,
             read,
             RecordSerializer(clock, key_serializer, value_serializer, interceptors),
@@ -136,7 +138,7 @@ class AsyncProducer(ClosedAtExit):
         """
         try:
             place = self._put(topic, value, key, partition, timestamp_ms, headers)
-        except (NotPlacedError, NotSerializedError) as left:
+        except (NotAppendedError, NotSerializedError) as left:
             self._begin()
             place = await self._core.intake.put_later(left, self._waiting)
         future = self._make_future(place)
@@ -158,7 +160,7 @@ class AsyncProducer(ClosedAtExit):
         to before, and BufferFullError when memory is used up."""
         try:
             return self._make_future(self._put(topic, value, key, partition, timestamp_ms, headers))
-        except (NotPlacedError, NotSerializedError) as left:
+        except (NotAppendedError, NotSerializedError) as left:
             raise self._core.intake.explain(left) from None
 
     async def send_many(
@@ -201,7 +203,7 @@ class AsyncProducer(ClosedAtExit):
         as well, like a frame of Polars. Needs `moldau[arrow]`.
         """
         self._begin()
-        placed = await put_arrow(
+        placed = await append_arrow(
             self._core.intake, self._waiting, topic, table, partition, timestamp_ms
         )
         return self._make_ranges_future(placed)
@@ -356,17 +358,17 @@ class AsyncProducer(ClosedAtExit):
             raise ClosedClientError("the producer has not begun")
         self._loop.call_soon(work)
 
-    def _make_promise(self, partition: TopicPartition) -> BatchPromise:
+    def _make_promise(self, partition: TopicPartition) -> ProduceResult:
         return AsyncProduceResult(partition)
 
 
 class _TaskWaiting:
     """How a task waits for what a record needs (`intake.Waiting`)."""
 
-    def __init__(self, core: ProducerCore) -> None:
+    def __init__(self, core: Sender) -> None:
         self._core = core
 
-    async def wait_for_topic(self, topic: str) -> TopicTarget[BatchPromise]:
+    async def wait_for_topic(self, topic: str) -> PartitionedTopic[ProduceResult]:
         return await self._core.learn(topic)
 
     async def wait_for_room(self, size_bytes: int, deadline: float) -> None:
@@ -395,7 +397,7 @@ class ProducerFace(BlockingFace):
         self._closing = threading.Lock()  # of two threads that close, the second one waits
         self._inner = _ThreadsProducer(self._hurry, self._call_soon, *arguments, **options)
         self._loop = LoopThread("moldau-producer")
-        self._core: ProducerCore = self._inner._core
+        self._core: Sender = self._inner._core
         self._intake = self._core.intake
         # The promises are the shared ones that are made below.
         self._put = cast("Put", self._intake.put)
@@ -419,7 +421,7 @@ class ProducerFace(BlockingFace):
         """
         try:
             place = self._put(topic, value, key, partition, timestamp_ms, headers)
-        except (NotPlacedError, NotSerializedError) as left:
+        except (NotAppendedError, NotSerializedError) as left:
             place = run_now(self._intake.put_later(left, self._waiting))
         return RecordFuture(place)
 
@@ -437,7 +439,7 @@ class ProducerFace(BlockingFace):
         to before, and BufferFullError when memory is used up."""
         try:
             return RecordFuture(self._put(topic, value, key, partition, timestamp_ms, headers))
-        except (NotPlacedError, NotSerializedError) as left:
+        except (NotAppendedError, NotSerializedError) as left:
             raise self._intake.explain(left) from None
 
     def send_many(
@@ -482,7 +484,9 @@ class ProducerFace(BlockingFace):
         as well, like a frame of Polars. Needs `moldau[arrow]`.
         """
         return ManyFuture(
-            run_now(put_arrow(self._intake, self._waiting, topic, table, partition, timestamp_ms))
+            run_now(
+                append_arrow(self._intake, self._waiting, topic, table, partition, timestamp_ms)
+            )
         )
 
     @contextmanager
@@ -566,7 +570,7 @@ class _ThreadsProducer(AsyncProducer):
         self._call_soon = call_soon
         super().__init__(*arguments, **options, workers=InlineWorkers())
 
-    def _make_promise(self, partition: TopicPartition) -> BatchPromise:
+    def _make_promise(self, partition: TopicPartition) -> ProduceResult:
         return SharedProduceResult(partition, self._hurry)
 
     def _schedule(self, work: Callable[[], None]) -> None:
@@ -576,12 +580,12 @@ class _ThreadsProducer(AsyncProducer):
 class _ThreadWaiting:
     """How a thread waits for what a record needs (`intake.Waiting`)."""
 
-    def __init__(self, core: ProducerCore, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, core: Sender, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._core = core
         self._run = run
 
-    async def wait_for_topic(self, topic: str) -> TopicTarget[BatchPromise]:
-        found: TopicTarget[BatchPromise] = self._run(self._core.learn(topic))
+    async def wait_for_topic(self, topic: str) -> PartitionedTopic[ProduceResult]:
+        found: PartitionedTopic[ProduceResult] = self._run(self._core.learn(topic))
         return found
 
     async def wait_for_room(self, size_bytes: int, deadline: float) -> None:

@@ -11,8 +11,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
-from moldau.client.producer.produce_result import AppendedRecord, ProduceResult, RecordMetadata
-from moldau.client.producer.produce_result import AppendedRecords as Placed
+from moldau.client.producer.produce_result import (
+    AppendedRecord,
+    AppendedRecords,
+    ProduceResult,
+    RecordMetadata,
+)
 from moldau.client.producer.rules.built_in_partitioner import PartitionedTopic
 from moldau.client.producer.rules.record_accumulator import ProducerBatch
 from moldau.client.producer.rules.sender import ProducerMachine
@@ -258,9 +262,9 @@ class RecordAccumulator:
         partition: int | None,
         timestamp_ms: int | None,
         headers: GivenHeaders,
-    ) -> list[Placed]:
+    ) -> list[AppendedRecords]:
         """Put what `send_many` was given into batches, waiting as often as it takes."""
-        placed: list[Placed] = []
+        placed: list[AppendedRecords] = []
         require_several("values", values)
         require_several("keys", () if keys is None else keys)
         if self._preparer.interceptors or self._choose_partition is not None:
@@ -271,7 +275,7 @@ class RecordAccumulator:
                     )
                 except (NotAppendedError, NotSerializedError) as left:
                     place = await self.put_later(left, waiting)
-                placed.append(Placed(place[0], place[1], 1))
+                placed.append(AppendedRecords(place[0], place[1], 1))
                 await waiting.let_others_go_on()
             return placed
         await self._learn_serializers(topic, waiting)
@@ -302,9 +306,9 @@ class RecordAccumulator:
 
     async def put_columns(
         self, waiting: AppendWaiter, topic: str, columns: ColumnEncoding, partition: int | None
-    ) -> list[Placed]:
+    ) -> list[AppendedRecords]:
         """Put the rows of columns into batches, waiting as often as it takes."""
-        placed: list[Placed] = []
+        placed: list[AppendedRecords] = []
         target = await self.require_target(topic, partition, waiting)
         for where, rows in target.split_columns(partition, columns):
             await self._put_all(waiting, target, where, PendingColumns(columns, rows), placed)
@@ -328,7 +332,7 @@ class RecordAccumulator:
         target: PartitionedTopic[ProduceResult],
         partition: int | None,
         records: PendingRecords,
-        placed: list[Placed],
+        placed: list[AppendedRecords],
     ) -> None:
         deadline: float | None = None
         while (next_bytes := records.next_bytes()) is not None:
@@ -348,7 +352,7 @@ class RecordAccumulator:
         partition: int | None,
         records: PendingRecords,
         first_bytes: int,
-    ) -> Placed | None:
+    ) -> AppendedRecords | None:
         """Put records into one batch, as many as fit; None without memory.
 
         Without a partition they are free to go anywhere.
@@ -370,7 +374,7 @@ class RecordAccumulator:
             # One that is larger than any batch, or than all memory, goes alone.
             count, size_bytes = records.move_into(batch, max(limit, first_bytes))
             machine.used_bytes += size_bytes
-            return Placed(batch.promise, first_index, count)
+            return AppendedRecords(batch.promise, first_index, count)
 
     def _begin_batch(
         self,
@@ -436,11 +440,11 @@ async def append_arrow(
     table: object,
     partition: int | None,
     timestamp_ms: int | None,
-) -> list[Placed]:
+) -> list[AppendedRecords]:
     """Put the rows of a table into batches, piece by piece, waiting as often as it takes."""
     from moldau.arrow.outgoing import find_bounds, require_value, to_batches, to_encoder, to_rows
 
-    placed: list[Placed] = []
+    placed: list[AppendedRecords] = []
     for piece in to_batches(table):
         require_value(piece)
         bounds = find_bounds(piece) if partition is None else None

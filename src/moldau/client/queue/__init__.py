@@ -1,0 +1,1 @@
+"""Queues: a share consumer, its share sessions and the jobs it gives. `rules` decide."""

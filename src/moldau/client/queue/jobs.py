@@ -109,12 +109,12 @@ class JobState:
     @property
     def is_finished(self) -> bool:
         """Whether it was accepted, released or rejected, or its lock is known to be gone."""
-        return self._acquired.stage is not InFlightState.RUNNING
+        return self._acquired.state is not InFlightState.RUNNING
 
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self._acquired.describe()}, "
-            f"delivery {self.delivery_count}, {self._acquired.stage.name.lower()}>"
+            f"delivery {self.delivery_count}, {self._acquired.state.name.lower()}>"
         )
 
     def keep(self) -> None:

@@ -34,7 +34,7 @@ from moldau.client.consumer.rules.fetch_buffer import (
 )
 from moldau.client.consumer.rules.subscription_state import subscribe_to
 from moldau.client.queue.jobs import AsyncBlock, AsyncJob, AsyncJobBatch, Job, JobBatch
-from moldau.client.queue.rules.in_flight import InFlightRecord as AcquiredRecord
+from moldau.client.queue.rules.in_flight import InFlightRecord
 from moldau.client.queue.rules.share_consumer import ShareConsumerSettings
 from moldau.client.queue.share_consumer import ShareConsumer
 from moldau.client.rules.arguments import require_function, require_kind
@@ -104,7 +104,7 @@ class QueueArguments:
             random=random,
         )
 
-    def _report(self, acquired: AcquiredRecord, error: Exception) -> None:
+    def _report(self, acquired: InFlightRecord, error: Exception) -> None:
         if self.on_unacknowledged is None:
             _log.warning("%s", error)
             return
@@ -114,7 +114,7 @@ class QueueArguments:
             _log.exception("the function for records without acknowledgement has failed")
 
     async def deserialize(
-        self, core: ShareConsumer, acquired: AcquiredRecord, look_up: LookUp
+        self, core: ShareConsumer, acquired: InFlightRecord, look_up: LookUp
     ) -> None:
         """In the taker's own thread or task. A record that cannot be read is released."""
         if self.key_deserializer is None and self.value_deserializer is None:
@@ -131,7 +131,7 @@ class QueueArguments:
             else:
                 return
 
-    def _deserialize(self, core: ShareConsumer, acquired: AcquiredRecord) -> None:
+    def _deserialize(self, core: ShareConsumer, acquired: InFlightRecord) -> None:
         record = acquired.record
         try:
             read = deserialize_record(record, self.key_deserializer, self.value_deserializer)
@@ -148,12 +148,12 @@ class QueueArguments:
         acquired.record = read
 
     async def deserialize_all(
-        self, core: ShareConsumer, taken: Sequence[AcquiredRecord], look_up: LookUp
-    ) -> list[AcquiredRecord]:
+        self, core: ShareConsumer, taken: Sequence[InFlightRecord], look_up: LookUp
+    ) -> list[InFlightRecord]:
         """Those that can be read; raises what is wrong with the others if that are all."""
         if self.key_deserializer is None and self.value_deserializer is None:
             return list(taken)
-        read: list[AcquiredRecord] = []
+        read: list[InFlightRecord] = []
         failures: list[RecordDeserializationError] = []
         for index, one in enumerate(taken):
             try:
@@ -280,7 +280,7 @@ class AsyncQueue(ClosedAtExit):
             if job._must_accept:
                 await job.accept()
 
-    async def _make_job(self, acquired: AcquiredRecord) -> AsyncJob:
+    async def _make_job(self, acquired: InFlightRecord) -> AsyncJob:
         await self._arguments.deserialize(self._core, acquired, _look_up_elsewhere)
         return AsyncJob(self._core, acquired, confirms=self._arguments.confirm)
 
@@ -436,7 +436,7 @@ class Queue:
         self._is_closing = self._is_forked = True
         self._core.on_fork()
 
-    def _take(self, limit: int, timeout: float | None) -> list[AcquiredRecord]:
+    def _take(self, limit: int, timeout: float | None) -> list[InFlightRecord]:
         if not self._is_closing:
             taken = self._core.take_nowait(limit)
             if taken:
@@ -450,7 +450,7 @@ class Queue:
         if self._loop.is_current:
             raise RuntimeError("on_unacknowledged cannot wait for the queue that calls it")
 
-    def _make_job(self, acquired: AcquiredRecord) -> Job:
+    def _make_job(self, acquired: InFlightRecord) -> Job:
         run_now(self._arguments.deserialize(self._core, acquired, _look_up_here))
         return Job(self._core, acquired, confirms=self._arguments.confirm)
 

@@ -41,8 +41,7 @@ from moldau.client.queue.rules.in_flight import (
     ShareTimer,
     TopicIdPartition,
 )
-from moldau.client.queue.rules.share_consumer import ShareConsumerMachine as QueueMachine
-from moldau.client.queue.rules.share_consumer import ShareConsumerSettings
+from moldau.client.queue.rules.share_consumer import ShareConsumerMachine, ShareConsumerSettings
 from moldau.client.queue.rules.share_membership import SHARE_LEAVING_EPOCH
 from moldau.client.rules.broker_errors import find_error, read_code
 from moldau.client.rules.cluster_metadata import parse_bootstrap
@@ -110,7 +109,7 @@ class ShareConsumer:
         self._pool = ConnectionPool(
             parse_bootstrap(bootstrap), network, self.clock, client.connection
         )
-        self._machine = QueueMachine(
+        self._machine = ShareConsumerMachine(
             settings,
             backoff=client.backoff,
             chance=self._client.random.random,
@@ -135,7 +134,7 @@ class ShareConsumer:
 
     # Turns
 
-    def begin_turn(self) -> QueueMachine:
+    def begin_turn(self) -> ShareConsumerMachine:
         self._lock.acquire()
         self._machine.begin_turn(self.clock.monotonic(), self._client.metadata.current)
         return self._machine
@@ -143,12 +142,12 @@ class ShareConsumer:
     def end_turn(self) -> None:
         """Do what the machine wants done."""
         try:
-            instructions, has_news = self._machine.end_turn()
+            instructions, wakes_program = self._machine.end_turn()
         finally:
             self._lock.release()
         for instruction in instructions:
             self._perform(instruction)
-        if has_news:
+        if wakes_program:
             self._wake_takers()
 
     def _perform(self, instruction: ShareInstruction) -> None:
@@ -373,7 +372,7 @@ class _ShareTurns:
     def __init__(self, core: ShareConsumer) -> None:
         self._core = core
 
-    def __enter__(self) -> QueueMachine:
+    def __enter__(self) -> ShareConsumerMachine:
         return self._core.begin_turn()
 
     def __exit__(self, *_: object) -> None:
@@ -410,7 +409,7 @@ _UNSUPPORTED: Final = (
     "share.version=1): read the topic with a Consumer, or upgrade the broker"
 )
 
-ShareTurns: TypeAlias = AbstractContextManager[QueueMachine]
+ShareTurns: TypeAlias = AbstractContextManager[ShareConsumerMachine]
 """`with turns as machine:` an event happens to the machine; what it wants done is done then."""
 
 _Rows = dict[UUID, list[dict[str, object]]]
@@ -489,7 +488,7 @@ class ShareRequests:
         self._on_left()
 
     async def _send_heartbeat(self, values: Values) -> HeartbeatAnswer:
-        return await self._link.beat(SHARE_GROUP_HEARTBEAT, values, _UNSUPPORTED)
+        return await self._link.send_heartbeat(SHARE_GROUP_HEARTBEAT, values, _UNSUPPORTED)
 
     # Records
 

@@ -133,35 +133,35 @@ class Story:
         selection = subscribe_to(topics, None, None, with_internal=False)
         self.happen(lambda machine: machine.subscribe(selection))
 
-    def come_in(self) -> bool:
+    def wait_for_records(self) -> bool:
         """The program asks for records; whether nothing had to be done before it was served."""
-        reader = self.machine.readers.first
+        stream = self.machine.streams.first
 
         def ask(machine: ConsumerMachine) -> bool:
-            machine.rest(reader)
-            return machine.attend(reader)
+            machine.begin_poll(stream)
+            return machine.prepare_poll(stream)
 
         is_served = self.happen(ask)
-        if not is_served and self.machine.next_call() is None:
-            self.happen(lambda machine: machine.serve(reader))
+        if not is_served and self.machine.next_listener_call() is None:
+            self.happen(lambda machine: machine.fill_buffer(stream))
         return is_served
 
     def go_on(self) -> None:
-        self.happen(lambda machine: machine.go_on(machine.readers.first))
+        self.happen(lambda machine: machine.end_poll(machine.streams.first))
 
     def poll(self, limit: int = 500) -> list[int]:
         """The values of what there is to take."""
-        self.come_in()
-        taken = self.machine.readers.first.delivery.take(limit)
+        self.wait_for_records()
+        taken = self.machine.streams.first.buffer.take_records(limit)
         self.go_on()
         return [int(record.value or b"") for record in taken]
 
     def make_call(self) -> tuple[RebalanceEvent, frozenset[TopicPartition]]:
         """The program calls the function that is due."""
-        call = self.machine.next_call()
+        call = self.machine.next_listener_call()
         assert call is not None
-        self.happen(lambda machine: machine.begin_call(call))
-        self.happen(lambda machine: machine.called(call))
+        self.happen(lambda machine: machine.mark_call_begun(call))
+        self.happen(lambda machine: machine.listener_called(call))
         return call.event, call.partitions
 
     # The brokers
@@ -197,7 +197,7 @@ class Story:
     def join(self, *assigned: TopicPartition, generation_id: int = 1) -> None:
         """From nothing to a member with these partitions, about to fetch."""
         self.subscribe("t")
-        self.come_in()
+        self.wait_for_records()
         self.go_on()
         self.answer_join(generation_id)
         self.answer_sync(*assigned)

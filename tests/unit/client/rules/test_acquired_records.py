@@ -86,11 +86,11 @@ def test_a_record_moves_as_the_table_says(here: InFlightState, there: InFlightSt
     from uuid import UUID
 
     record = InFlightRecord(ConsumerRecord("t", 0, 1, 0, None, b""), (UUID(int=1), 0), 1, 1, 0.0)
-    record.stage = here
+    record.state = here
     if there in IN_FLIGHT_MOVES[here]:
         record.move(there)
-        assert record.stage is there
+        assert record.state is there
     else:
         with pytest.raises(InvariantViolation):
             record.move(there)
-        assert record.stage is here
+        assert record.state is here

@@ -106,8 +106,8 @@ def test_a_partition_that_has_gone_and_come_back_is_not_waited_for() -> None:
     story = joined()
     commit(story, 1, FIVE)
     story.take_one(SendCommit)
-    story.happen(lambda machine: machine.holdings.release(frozenset({ZERO})))
-    story.happen(lambda machine: machine.holdings.adopt({ZERO}))
+    story.happen(lambda machine: machine.owned_partitions.remove_partitions(frozenset({ZERO})))
+    story.happen(lambda machine: machine.owned_partitions.add_partitions({ZERO}))
     fail(story, ErrorCode.rebalance_in_progress)
     assert isinstance(story.take_one(FinishCommit).failure, CommitFailedError)
 
@@ -142,15 +142,15 @@ def test_offsets_are_committed_when_it_is_time_and_only_what_has_moved() -> None
     story.join(ZERO)
     story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
     assert story.poll() == [0, 1, 2]
-    story.come_in()
+    story.wait_for_records()
     assert not story.take(SendCommit)
     story.now += 1.5
-    story.come_in()
+    story.wait_for_records()
     (sent,) = story.take(SendCommit)
     assert sent.offsets == {ZERO: GroupOffset(offset=3, leader_epoch=0)}
     succeed(story)
     story.now += 1.5
-    story.come_in()
+    story.wait_for_records()
     assert not story.take(SendCommit)
 
 
@@ -164,7 +164,7 @@ def lose_and_come_back(story: Story) -> None:
     story.happen(
         lambda machine: machine.require_classic_membership().heartbeat_failed(beat.heart, forgotten)
     )
-    story.come_in()
+    story.wait_for_records()
     story.go_on()
     story.answer_join(generation_id=7, member_id="n")
     story.answer_sync(ZERO, ONE)
@@ -186,7 +186,7 @@ def test_a_commit_that_waits_for_its_turn_is_not_made_for_a_partition_that_has_g
     commit(story, 1, {ONE: GroupOffset(offset=5)})
     commit(story, 2, FIVE)
     story.take_one(SendCommit)
-    story.happen(lambda machine: machine.holdings.release(frozenset({ZERO})))
+    story.happen(lambda machine: machine.owned_partitions.remove_partitions(frozenset({ZERO})))
     succeed(story)
     assert not story.take(SendCommit)
     first, second = story.take(FinishCommit)
@@ -208,7 +208,7 @@ def test_without_a_membership_commits_wait_for_their_turn_whatever_is_read_by_th
 def test_what_was_read_of_a_partition_that_is_not_assigned_any_more_is_committed() -> None:
     story = Story()
     story.happen(lambda machine: machine.assign([ZERO, ONE]))
-    story.come_in()
+    story.wait_for_records()
     story.refresh()
     story.answer_look_ups()
     story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))

@@ -74,18 +74,18 @@ class MemberStory(Story):
     def begin(self, *indexes: int, epoch: int = 1) -> None:
         """From nothing to a member with these partitions, at rest with the program."""
         self.subscribe("t")
-        self.come_in()
+        self.wait_for_records()
         self.answer(epoch, *indexes)
         self.answer_look_ups()
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        return self.machine.table.partitions
+        return self.machine.subscriptions.partitions
 
 
 def test_every_state_can_be_reached_and_left() -> None:
     assert CONSUMER_MOVES.keys() == set(ConsumerMemberState)
-    reached = {ConsumerMemberState.OUTSIDE}
+    reached = {ConsumerMemberState.UNSUBSCRIBED}
     for _ in ConsumerMemberState:
         reached |= {to for state in reached for to in CONSUMER_MOVES[state]}
     assert reached | CONSUMER_ENDS == set(ConsumerMemberState)
@@ -105,10 +105,10 @@ def test_a_pattern_is_the_brokers_to_match_until_it_refuses(code: ErrorCode) -> 
     story.happen(
         lambda machine: machine.subscribe(subscribe_to(None, "t+", None, with_internal=False))
     )
-    story.come_in()
+    story.wait_for_records()
     refresh = story.take_one(Refresh)
     story.happen(lambda machine: machine.refreshed(refresh))
-    story.come_in()
+    story.wait_for_records()
     first = story.answer(3, 0, 1)
     assert (first.topics, first.pattern) == (frozenset(), "t+")
     assert story.owned == {ZERO, ONE}
@@ -126,7 +126,7 @@ def test_a_pattern_is_the_brokers_to_match_until_it_refuses(code: ErrorCode) -> 
 def test_a_member_says_all_of_itself_first_and_then_only_what_has_changed() -> None:
     story = MemberStory(client_rack="r", group_remote_assignor="range", max_poll_interval_ms=9_000)
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     assert story.member.state is ConsumerMemberState.JOINING
     first = story.answer(3, 0, 1)
     assert first == SendConsumerHeartbeat(
@@ -170,7 +170,7 @@ def test_partitions_wait_for_the_program_while_heartbeats_go_on() -> None:
     assert story.owned == {ZERO, ONE}
     story.fire(TimerKind.HEARTBEAT)
     assert story.nod(3).owned is None  # it still has both
-    story.come_in()
+    story.wait_for_records()
     assert story.owned == {ZERO}
     assert story.take_one(SendConsumerHeartbeat).owned == {(A, 0)}
 
@@ -221,10 +221,10 @@ def test_a_member_that_was_fenced_loses_its_partitions_and_joins_again(code: Err
     story.go_on()
     story.fire(TimerKind.HEARTBEAT)
     story.fail(code)
-    assert story.member.state is ConsumerMemberState.LETTING_GO
+    assert story.member.state is ConsumerMemberState.FENCED
     assert story.member.is_lost
     assert not story.take(SendConsumerHeartbeat)  # the program works on records still
-    story.come_in()
+    story.wait_for_records()
     assert not story.take(SendCommit)
     assert story.make_call() == (RebalanceEvent.LOST, {ZERO})
     again = story.answer(7, 0)
@@ -251,7 +251,7 @@ def test_after_a_failure_everything_is_said_again(code: ErrorCode) -> None:
 def test_a_join_that_fails_is_made_again_after_a_pause() -> None:
     story = MemberStory()
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     for code in (ErrorCode.not_coordinator, UNKNOWN):
         assert story.fail(code).epoch == 0
         assert not story.take(SendConsumerHeartbeat)
@@ -269,7 +269,7 @@ def test_what_does_not_pass_is_the_programs_to_know(code: ErrorCode) -> None:
     story.fire(TimerKind.HEARTBEAT)
     story.fail(code)
     assert story.had_news, "a call that waits is woken"
-    assert story.member.state is ConsumerMemberState.OUTSIDE
+    assert story.member.state is ConsumerMemberState.UNSUBSCRIBED
     assert story.owned == frozenset()
     with pytest.raises(KafkaError):
         story.happen(ConsumerMachine.raise_failures)
@@ -298,7 +298,7 @@ def test_a_program_that_is_too_slow_leaves_until_it_asks_again() -> None:
     story.fire(TimerKind.HEARTBEAT)
     assert story.take_one(SendConsumerLeave) == SendConsumerLeave("mine", -1, None, is_last=False)
     assert not story.take(SendConsumerHeartbeat)
-    story.come_in()
+    story.wait_for_records()
     assert story.take_one(SendConsumerHeartbeat).epoch == 0
 
 
@@ -308,9 +308,9 @@ def test_a_slow_program_without_partitions_does_not_join_until_it_asks_again() -
     story.go_on()
     story.fire(TimerKind.HEARTBEAT)
     assert story.take_one(SendConsumerLeave)
-    assert story.member.state is ConsumerMemberState.LETTING_GO
+    assert story.member.state is ConsumerMemberState.STALE
     assert not story.take(SendConsumerHeartbeat)
-    story.come_in()
+    story.wait_for_records()
     assert story.member.state is ConsumerMemberState.JOINING
 
 

@@ -34,7 +34,7 @@ def batch(base_offset: int, count: int, *, damaged: bool = False) -> FetchedBatc
     return FetchedBatch(memoryview(data), read_header(data))
 
 
-def chunk(
+def completed(
     *batches: FetchedBatch, partition: TopicPartition = ZERO, start: int | None = None, end: int = 0
 ) -> CompletedFetch:
     first = batches[0].header.base_offset if batches else 0
@@ -43,7 +43,7 @@ def chunk(
     return CompletedFetch(partition, 1, position, list(batches), Position(max(last, end), 5))
 
 
-def delivery(*chunks: CompletedFetch, decoding: Decoding | None = None) -> FetchBuffer:
+def buffer(*chunks: CompletedFetch, decoding: Decoding | None = None) -> FetchBuffer:
     made = FetchBuffer(decoding or Decoding())
     made.add(chunks)
     return made
@@ -54,60 +54,60 @@ def offsets(records: Sequence[object]) -> list[int]:
 
 
 def test_records_come_in_order_across_batches_and_chunks() -> None:
-    made = delivery(chunk(batch(0, 3), batch(3, 2)), chunk(batch(9, 2), partition=ONE))
-    found = made.take(100)
+    made = buffer(completed(batch(0, 3), batch(3, 2)), completed(batch(9, 2), partition=ONE))
+    found = made.take_records(100)
     assert [(one.partition, one.offset) for one in found] == [
         *[(0, offset) for offset in range(5)],
         (1, 9),
         (1, 10),
     ]
-    assert made.take(100) == []
+    assert made.take_records(100) == []
 
 
 def test_the_limit_holds_and_what_is_left_comes_next() -> None:
-    made = delivery(chunk(batch(0, 3), batch(3, 3)))
-    assert [offsets(made.take(2)) for _ in range(4)] == [[0, 1], [2, 3], [4, 5], []]
+    made = buffer(completed(batch(0, 3), batch(3, 3)))
+    assert [offsets(made.take_records(2)) for _ in range(4)] == [[0, 1], [2, 3], [4, 5], []]
 
 
 def test_what_precedes_the_position_is_not_given() -> None:
-    assert offsets(delivery(chunk(batch(0, 5), start=3)).take(9)) == [3, 4]
+    assert offsets(buffer(completed(batch(0, 5), start=3)).take_records(9)) == [3, 4]
 
 
 def test_the_position_is_behind_what_was_given() -> None:
-    made = delivery(chunk(batch(0, 5), batch(5, 2)))
+    made = buffer(completed(batch(0, 5), batch(5, 2)))
     assert made.position(ZERO) is None
-    made.take(3)
+    made.take_records(3)
     assert made.position(ZERO) == (3, 5)
-    made.take(3)
+    made.take_records(3)
     assert made.position(ZERO) == (6, 5)
 
 
 def test_behind_the_last_batch_the_position_is_behind_all_that_was_left_out() -> None:
-    made = delivery(chunk(batch(0, 2), end=7))  # a transaction marker at 6, say
-    made.take(9)
+    made = buffer(completed(batch(0, 2), end=7))  # a transaction marker at 6, say
+    made.take_records(9)
     assert made.position(ZERO) == (7, 5)
 
 
 def test_a_chunk_of_nothing_but_what_is_left_out_moves_the_position() -> None:
-    made = delivery(chunk(end=4))
-    assert made.take(9) == []
+    made = buffer(completed(end=4))
+    assert made.take_records(9) == []
     assert made.mark_processed() == {ZERO: (4, 5)}
 
 
 def test_settling_tells_what_moved_once() -> None:
-    made = delivery(chunk(batch(0, 5)), chunk(batch(0, 2), partition=ONE))
-    made.take(6)
+    made = buffer(completed(batch(0, 5)), completed(batch(0, 2), partition=ONE))
+    made.take_records(6)
     assert made.has_given
     assert made.mark_processed() == {ZERO: (5, 5), ONE: (1, 5)}
     assert not made.has_given
-    made.take(1)
+    made.take_records(1)
     assert made.mark_processed() == {ONE: (2, 5)}
 
 
 def test_what_was_given_last_can_be_told_from_what_was_given_before() -> None:
-    made = delivery(chunk(batch(0, 5)), chunk(batch(7, 2), partition=ONE))
-    made.take(2)
-    made.take(4)  # 2, 3, 4 of one and 7 of the other
+    made = buffer(completed(batch(0, 5)), completed(batch(7, 2), partition=ONE))
+    made.take_records(2)
+    made.take_records(4)  # 2, 3, 4 of one and 7 of the other
     assert {p: at.offset for p, at in made.find_failed().items()} == {ZERO: 2, ONE: 7}
 
 
@@ -115,7 +115,7 @@ def test_what_was_given_last_can_be_told_from_what_was_given_before() -> None:
 
 
 def test_an_iterator_counts_what_it_has_given() -> None:
-    made = delivery(chunk(batch(0, 4)))
+    made = buffer(completed(batch(0, 4)))
     run = made.next_run()
     assert run is not None
     assert (next(run).offset, next(run).offset) == (0, 1)
@@ -125,7 +125,7 @@ def test_an_iterator_counts_what_it_has_given() -> None:
 
 
 def test_iterating_goes_on_where_it_was_left() -> None:
-    made = delivery(chunk(batch(0, 2), batch(2, 2)))
+    made = buffer(completed(batch(0, 2), batch(2, 2)))
     seen = []
     while (run := made.next_run()) is not None:
         seen.append(next(run).offset)
@@ -133,16 +133,16 @@ def test_iterating_goes_on_where_it_was_left() -> None:
 
 
 def test_taking_goes_on_where_an_iterator_was_left() -> None:
-    made = delivery(chunk(batch(0, 4)))
+    made = buffer(completed(batch(0, 4)))
     run = made.next_run()
     assert run is not None
     next(run)
-    assert offsets(made.take(9)) == [1, 2, 3]
+    assert offsets(made.take_records(9)) == [1, 2, 3]
     assert list(run) == []
 
 
 def test_where_some_more_records_end_is_known_before_they_are_given() -> None:
-    made = delivery(chunk(batch(0, 4), end=9))
+    made = buffer(completed(batch(0, 4), end=9))
     made.next_run()
     assert made.positions_after(3) == {ZERO: (3, 5)}
     assert made.positions_after(4) == {ZERO: (9, 5)}
@@ -150,7 +150,7 @@ def test_where_some_more_records_end_is_known_before_they_are_given() -> None:
 
 
 def test_giving_is_a_sign_of_life() -> None:
-    made = delivery(chunk(batch(0, 4)))
+    made = buffer(completed(batch(0, 4)))
     run = made.next_run()
     assert run is not None
     signs = {made.sign_of_life for _ in run}
@@ -161,7 +161,7 @@ def test_giving_is_a_sign_of_life() -> None:
 
 
 def test_batches_come_whole_with_what_is_to_be_seen_of_them() -> None:
-    made = delivery(chunk(batch(0, 4), batch(4, 2), start=2, end=9))
+    made = buffer(completed(batch(0, 4), batch(4, 2), start=2, end=9))
     found = made.take_batches(1 << 20)
     assert [(one.from_offset, one.next_offset) for one in found] == [(2, 4), (4, 9)]
     assert read_header(found[1].data) == found[1].header
@@ -169,38 +169,38 @@ def test_batches_come_whole_with_what_is_to_be_seen_of_them() -> None:
 
 
 def test_batches_are_limited_by_bytes_but_one_comes_in_any_case() -> None:
-    made = delivery(chunk(batch(0, 4), batch(4, 2)))
+    made = buffer(completed(batch(0, 4), batch(4, 2)))
     assert [len(made.take_batches(1)) for _ in range(3)] == [1, 1, 0]
 
 
 def test_records_and_batches_can_be_mixed() -> None:
-    made = delivery(chunk(batch(0, 4), batch(4, 2)))
-    made.take(1)
+    made = buffer(completed(batch(0, 4), batch(4, 2)))
+    made.take_records(1)
     (first,) = made.take_batches(1)
     assert (first.from_offset, first.next_offset) == (1, 4)
-    assert offsets(made.take(9)) == [4, 5]
+    assert offsets(made.take_records(9)) == [4, 5]
 
 
 def test_a_damaged_batch_is_not_given_raw() -> None:
     with pytest.raises(CorruptBatchError):
-        delivery(chunk(batch(0, 4, damaged=True))).take_batches(1)
+        buffer(completed(batch(0, 4, damaged=True))).take_batches(1)
 
 
 # --- what is wrong with records -----------------------------------------------------------------
 
 
 def test_a_damaged_batch_is_raised_after_what_precedes_it_and_again() -> None:
-    made = delivery(chunk(batch(0, 2), batch(2, 2, damaged=True), batch(4, 2)))
-    assert offsets(made.take(9)) == [0, 1]
+    made = buffer(completed(batch(0, 2), batch(2, 2, damaged=True), batch(4, 2)))
+    assert offsets(made.take_records(9)) == [0, 1]
     for _ in range(2):
         with pytest.raises(CorruptBatchError, match="t-0: the batch at offset 2"):
-            made.take(9)
+            made.take_records(9)
     assert made.mark_processed() == {ZERO: (2, 5)}
 
 
 def test_checksums_are_not_checked_when_nobody_wants_it() -> None:
     damaged = batch(0, 2, damaged=True)
-    made = delivery(chunk(damaged), decoding=Decoding(check_crcs=False))
+    made = buffer(completed(damaged), decoding=Decoding(check_crcs=False))
     assert len(made.take_batches(1)) == 1
 
 
@@ -211,22 +211,22 @@ def fussy(value: bytes) -> int:
 
 
 def test_deserializers_make_values() -> None:
-    made = delivery(chunk(batch(0, 3)), decoding=Decoding(value_deserializer=fussy))
-    assert [one.value for one in made.take(9)] == [0, 1, 2]
+    made = buffer(completed(batch(0, 3)), decoding=Decoding(value_deserializer=fussy))
+    assert [one.value for one in made.take_records(9)] == [0, 1, 2]
 
 
 def test_a_record_that_cannot_be_read_is_raised_after_those_before_it_and_again() -> None:
-    made = delivery(chunk(batch(0, 6)), decoding=Decoding(value_deserializer=fussy))
-    assert [one.value for one in made.take(9)] == [0, 1, 2]
+    made = buffer(completed(batch(0, 6)), decoding=Decoding(value_deserializer=fussy))
+    assert [one.value for one in made.take_records(9)] == [0, 1, 2]
     for _ in range(2):
         with pytest.raises(RecordDeserializationError, match="seek to 4") as raised:
-            made.take(9)
+            made.take_records(9)
         assert (raised.value.partition, raised.value.offset) == (ZERO, 3)
     assert made.mark_processed() == {ZERO: (3, -1)}
 
 
 def test_an_iteration_comes_to_a_record_that_cannot_be_read() -> None:
-    made = delivery(chunk(batch(0, 6)), decoding=Decoding(value_deserializer=fussy))
+    made = buffer(completed(batch(0, 6)), decoding=Decoding(value_deserializer=fussy))
     run = made.next_run()
     assert run is not None
     assert len(list(run)) == 3
@@ -237,31 +237,33 @@ def test_an_iteration_comes_to_a_record_that_cannot_be_read() -> None:
 def test_nulls_are_not_deserialized() -> None:
     data = build_batch([NewRecord(0, None, None)])
     null = FetchedBatch(memoryview(data), read_header(data))
-    made = delivery(chunk(null), decoding=Decoding(fussy is None, fussy, fussy))
-    assert [(one.key, one.value) for one in made.take(9)] == [(None, None)]
+    made = buffer(completed(null), decoding=Decoding(fussy is None, fussy, fussy))
+    assert [(one.key, one.value) for one in made.take_records(9)] == [(None, None)]
 
 
 # --- dropping and pausing -----------------------------------------------------------------------
 
 
 def test_what_is_dropped_does_not_come_and_did_not_move() -> None:
-    made = delivery(chunk(batch(0, 4)), chunk(batch(0, 2), partition=ONE), chunk(batch(4, 2)))
-    made.take(1)
+    made = buffer(
+        completed(batch(0, 4)), completed(batch(0, 2), partition=ONE), completed(batch(4, 2))
+    )
+    made.take_records(1)
     made.drop([ZERO])
     assert made.mark_processed() == {}
-    assert [(one.partition, one.offset) for one in made.take(9)] == [(1, 0), (1, 1)]
+    assert [(one.partition, one.offset) for one in made.take_records(9)] == [(1, 0), (1, 1)]
 
 
 def test_what_is_paused_waits_where_it_was() -> None:
-    made = delivery(chunk(batch(0, 4)), chunk(batch(0, 2), partition=ONE))
-    made.take(1)
+    made = buffer(completed(batch(0, 4)), completed(batch(0, 2), partition=ONE))
+    made.take_records(1)
     made.pause(frozenset([ZERO]))
-    assert [one.partition for one in made.take(9)] == [1, 1]
+    assert [one.partition for one in made.take_records(9)] == [1, 1]
     assert not made.has_more
     assert made.mark_processed() == {ZERO: (1, 5), ONE: (2, 5)}
     made.pause(frozenset())
     assert made.has_more
-    assert offsets(made.take(9)) == [1, 2, 3]
+    assert offsets(made.take_records(9)) == [1, 2, 3]
 
 
 @given(data=st.data())
@@ -272,12 +274,12 @@ def test_whatever_is_done_every_record_is_given_once_and_positions_are_exact(
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     batches = [batch(start, size) for start, size in zip(starts, sizes, strict=True)]
     cut = data.draw(st.integers(0, len(batches)))
-    made = delivery(*[chunk(*some) for some in (batches[:cut], batches[cut:]) if some])
+    made = buffer(*[completed(*some) for some in (batches[:cut], batches[cut:]) if some])
     seen: list[int] = []
     for _ in range(40):
         match data.draw(st.sampled_from(["take", "iterate", "pause", "process"])):
             case "take":
-                seen += offsets(made.take(data.draw(st.integers(1, 5))))
+                seen += offsets(made.take_records(data.draw(st.integers(1, 5))))
             case "iterate":
                 run = made.next_run()
                 for _ in range(data.draw(st.integers(0, 3))):
@@ -285,14 +287,14 @@ def test_whatever_is_done_every_record_is_given_once_and_positions_are_exact(
                         seen.append(record.offset)
             case "pause":
                 made.pause(frozenset([ZERO]))
-                assert made.take(3) == []
+                assert made.take_records(3) == []
                 made.pause(frozenset())
             case _:
                 made.mark_processed()
         position = made.position(ZERO)
         if position is not None:
             assert position.offset == len(seen)
-    seen += offsets(made.take(1000))
+    seen += offsets(made.take_records(1000))
     assert seen == list(range(sum(sizes)))
 
 
@@ -306,30 +308,30 @@ def heavy_batch(count: int = 5_000) -> FetchedBatch:
 
 
 def test_a_large_compressed_batch_can_be_decoded_elsewhere() -> None:
-    made = delivery(chunk(batch(0, 3)))
+    made = buffer(completed(batch(0, 3)))
     assert made.find_heavy_batch() is None
-    made = delivery(chunk(heavy_batch()))
+    made = buffer(completed(heavy_batch()))
     heavy = made.find_heavy_batch()
     assert heavy is not None
     records = heavy.decode()
     made.keep_decoded(heavy, records)
-    assert made.take(1)[0] is records[0]
+    assert made.take_records(1)[0] is records[0]
     assert made.find_heavy_batch() is None
 
 
 def test_what_was_decoded_elsewhere_does_not_count_after_a_seek() -> None:
     large = heavy_batch()
-    made = delivery(chunk(large))
+    made = buffer(completed(large))
     heavy = made.find_heavy_batch()
     assert heavy is not None
     made.keep_decoded(heavy, heavy.decode())
     made.drop([ZERO])
-    made.add([chunk(large, start=10)])
-    assert made.take(1)[0].offset == 10
+    made.add([completed(large, start=10)])
+    assert made.take_records(1)[0].offset == 10
 
 
 def test_a_record_of_an_iteration_that_failed_after_a_pause_has_failed() -> None:
-    made = delivery(chunk(batch(0, 3)))
+    made = buffer(completed(batch(0, 3)))
     run = made.next_run()
     assert run is not None
     assert [next(run).offset, next(run).offset] == [0, 1]

@@ -26,7 +26,7 @@ def test_a_topic_that_may_not_be_read_is_told_once_for_each_answer(
         story.happen(lambda machine: machine.assign([TopicPartition("t", 0)]))
     else:
         story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     story.refresh()
     assert story.had_news
     with pytest.raises(TopicAuthorizationError):

@@ -29,7 +29,7 @@ def assigned(*leaders: int, begin_at: int | None = None, **options: Any) -> Stor
     story.happen(lambda machine: machine.assign(partitions))
     if begin_at is not None:
         story.happen(lambda machine: machine.seek(ZERO, Position(begin_at)))
-    story.come_in()
+    story.wait_for_records()
     story.go_on()
     story.refresh()
     story.answer_look_ups()
@@ -56,7 +56,7 @@ def test_a_broker_is_asked_again_when_what_it_gave_was_taken() -> None:
 
 def test_streams_do_not_wait_for_each_other() -> None:
     story = assigned(1, 1)
-    story.happen(lambda machine: machine.split_readers(2))
+    story.happen(lambda machine: machine.split_streams(2))
     story.answer_fetch(story.take_one(Fetch), p0=batch(0, 2))  # void: the positions moved
     fetch = story.take_one(Fetch)
     story.answer_fetch(fetch, p0=batch(0, 2))
@@ -137,7 +137,7 @@ def test_an_error_that_stays_is_raised_when_the_program_has_read_up_to_it() -> N
     story = assigned(1)
     story.answer_fetch(story.take_one(Fetch), p0=ErrorCode.topic_authorization_failed.value)
     with pytest.raises(KafkaError, match="may not do this to the topic"):
-        story.come_in()
+        story.wait_for_records()
     story.go_on()
     assert story.take(Fetch)  # it is tried again
 
@@ -145,7 +145,7 @@ def test_an_error_that_stays_is_raised_when_the_program_has_read_up_to_it() -> N
 def test_an_offset_that_is_gone_is_looked_up_anew() -> None:
     story = assigned(1)
     story.answer_fetch(story.take_one(Fetch), p0=ErrorCode.offset_out_of_range.value)
-    story.come_in()
+    story.wait_for_records()
     story.answer_look_ups(offset=7)
     assert offsets_of(story.take_one(Fetch)) == {0: 7}
 
@@ -153,7 +153,7 @@ def test_an_offset_that_is_gone_is_looked_up_anew() -> None:
 def test_without_an_offset_and_a_policy_the_program_is_told() -> None:
     story = assigned(1, auto_offset_reset="none")
     with pytest.raises(NoOffsetError):
-        story.come_in()
+        story.wait_for_records()
     assert not story.take(Fetch)
 
 
@@ -167,7 +167,7 @@ class TestNewLeader:
         assert story.poll() == []
         story.take(Fetch)
         story.cluster = describe_cluster([2], leader_epoch=1)
-        story.happen(lambda machine: machine.plan.on_broker_free(1))
+        story.happen(lambda machine: machine.fetch_plan.on_broker_free(1))
         assert not story.take(Fetch)
         return story, story.take_one(Validate)
 
@@ -190,7 +190,7 @@ class TestNewLeader:
         story, asked = self.read_then_change(auto_offset_reset="none")
         story.happen(lambda m: m.validated(asked, [LeaderEpochEnd(ZERO, 1, Position(2, 0))]))
         with pytest.raises(LogTruncatedError):
-            story.come_in()
+            story.wait_for_records()
 
 
 class TestOlderLeader:
@@ -201,7 +201,7 @@ class TestOlderLeader:
         story.answer_fetch(story.take_one(Fetch))
         story.take(Fetch)
         story.happen(lambda machine: machine.seek(ZERO, Position(7, leader_epoch=3)))
-        story.happen(lambda machine: machine.plan.on_broker_free(1))
+        story.happen(lambda machine: machine.fetch_plan.on_broker_free(1))
         return story
 
     def refresh(self, story: Story) -> None:
@@ -239,8 +239,8 @@ def test_after_an_offset_was_gone_what_was_read_before_it_says_nothing_of_the_po
         assert story.poll() == []
         story.answer_look_ups(offset)
         assert story.poll() == []
-        assert story.machine.readers.position(ZERO) == Position(offset)
-        assert story.machine.table.processed_positions == {ZERO: Position(offset)}
+        assert story.machine.streams.position(ZERO) == Position(offset)
+        assert story.machine.subscriptions.processed_positions == {ZERO: Position(offset)}
 
 
 def test_a_failure_behind_records_does_not_call_the_program_away_from_them() -> None:

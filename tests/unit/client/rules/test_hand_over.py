@@ -55,13 +55,13 @@ def test_partitions_go_when_the_program_rests_offsets_are_committed_and_it_was_t
     rebalance(story)
     assert not story.take(SendCommit)  # the program is at work
     assert story.machine.attention
-    assert story.come_in() is False
+    assert story.wait_for_records() is False
     commit = story.take_one(SendCommit)
     assert {p: at.offset for p, at in commit.offsets.items()} == {ZERO: 3}
-    assert story.machine.next_call() is None
+    assert story.machine.next_listener_call() is None
     story.happen(lambda machine: machine.require_commits().committed())
     assert story.make_call() == (RebalanceEvent.REVOKED, {ZERO})
-    assert not story.machine.table.partitions
+    assert not story.machine.subscriptions.partitions
     assert story.take(SendJoin)
 
 
@@ -70,7 +70,7 @@ def test_a_commit_that_fails_does_not_keep_the_partitions() -> None:
     story.join(ZERO)
     read_some(story)
     rebalance(story)
-    story.come_in()
+    story.wait_for_records()
     story.take_one(SendCommit)
     refused = error_for(ErrorCode.unknown_member_id, None)
     story.happen(lambda machine: machine.require_commits().failed(refused))
@@ -91,7 +91,7 @@ def test_what_others_have_already_is_not_committed(
         story.answer_look_ups()
     read_some(story)
     rebalance(story, ErrorCode.unknown_member_id)
-    story.come_in()
+    story.wait_for_records()
     assert story.make_call() == (told, {ZERO})
     assert not story.take(SendCommit)
 
@@ -102,7 +102,7 @@ def test_a_loss_during_a_hand_over_is_told_as_a_loss() -> None:
     read_some(story)
     rebalance(story)
     rebalance(story, ErrorCode.unknown_member_id)
-    story.come_in()
+    story.wait_for_records()
     assert story.make_call() == (RebalanceEvent.LOST, {ZERO})
 
 
@@ -120,20 +120,20 @@ def test_what_the_program_never_heard_of_leaves_without_a_word() -> None:
     story = Story(listened_to=ALL_EVENTS)
     story.join(ZERO)
     rebalance(story, ErrorCode.unknown_member_id)
-    assert story.machine.next_call() is None
-    assert not story.machine.table.partitions
+    assert story.machine.next_listener_call() is None
+    assert not story.machine.subscriptions.partitions
     assert story.take(SendJoin)
 
 
 def test_a_call_that_was_begun_is_not_called_off() -> None:
     story = Story(listened_to=ALL_EVENTS)
     story.join(ZERO)
-    story.come_in()
-    call = story.machine.next_call()
+    story.wait_for_records()
+    call = story.machine.next_listener_call()
     assert call is not None
-    story.happen(lambda machine: machine.begin_call(call))
+    story.happen(lambda machine: machine.mark_call_begun(call))
     rebalance(story, ErrorCode.unknown_member_id)
-    story.happen(lambda machine: machine.called(call))
+    story.happen(lambda machine: machine.listener_called(call))
     assert story.make_call() == (RebalanceEvent.LOST, {ZERO})
 
 
@@ -145,7 +145,7 @@ def test_what_leaves_is_not_given_any_more_but_the_rest_is() -> None:
     story.answer_join(generation_id=2)
     story.answer_sync(ONE)
     assert story.poll() == [10, 11]
-    assert story.machine.table.partitions == {ONE}
+    assert story.machine.subscriptions.partitions == {ONE}
 
 
 def test_leaving_gives_everything_up_as_a_member_still() -> None:
@@ -177,7 +177,7 @@ def test_manual_commits_are_left_to_the_program() -> None:
     story.join(ZERO)
     read_some(story)
     rebalance(story)
-    story.come_in()
+    story.wait_for_records()
     assert not story.take(SendCommit)
     assert story.take(SendJoin)
 
@@ -187,7 +187,7 @@ def test_what_was_read_of_a_topic_that_is_not_wanted_any_more_is_committed() -> 
     story.join(ZERO)
     read_some(story)
     story.subscribe("u")
-    story.come_in()
+    story.wait_for_records()
     commit = story.take_one(SendCommit)
     assert {p: at.offset for p, at in commit.offsets.items()} == {ZERO: 3}
 

@@ -50,7 +50,7 @@ def fail_heartbeat(story: Story, code: ErrorCode) -> None:
 
 def test_every_state_can_be_reached_and_left() -> None:
     assert CLASSIC_MOVES.keys() == set(ClassicMemberState)
-    reached = {ClassicMemberState.OUTSIDE}
+    reached = {ClassicMemberState.UNJOINED}
     for _ in ClassicMemberState:
         reached |= {to for state in reached for to in CLASSIC_MOVES[state]}
     assert reached | CLASSIC_ENDS == set(ClassicMemberState)
@@ -60,32 +60,32 @@ def test_a_move_that_is_not_in_the_table_is_refused() -> None:
     story = Story()
     story.join(ZERO)
     with pytest.raises(InvariantViolation, match="cannot move"):
-        story.membership._move(ClassicMemberState.SYNCING)
+        story.membership._move(ClassicMemberState.COMPLETING_REBALANCE)
     assert story.membership.state is ClassicMemberState.STABLE
 
 
 def test_a_follower_joins_syncs_and_reads() -> None:
     story = Story()
     story.subscribe("t")
-    assert story.membership.state is ClassicMemberState.OUTSIDE
-    story.come_in()
+    assert story.membership.state is ClassicMemberState.UNJOINED
+    story.wait_for_records()
     asked = story.take_one(SendJoin)
     assert (asked.member_id, [name for name, _ in asked.protocols]) == ("", ["range"])
     story.wanted.append(asked)
     story.answer_join(generation_id=7)
-    assert story.membership.state is ClassicMemberState.SYNCING
+    assert story.membership.state is ClassicMemberState.COMPLETING_REBALANCE
     sync = story.take_one(SendSync)
     assert (sync.generation_id, sync.member_id, sync.assignments) == (7, "m", {})
     story.wanted.append(sync)
     story.answer_sync(ZERO, TWO)
     assert story.membership.state is ClassicMemberState.STABLE
-    assert story.machine.table.partitions == {ZERO, TWO}
+    assert story.machine.subscriptions.partitions == {ZERO, TWO}
 
 
 def test_the_leader_asks_for_topics_and_assigns_them() -> None:
     story = Story()
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     story.take_one(SendJoin)
     data = encode_subscription(Subscription(topics=("t",)))
     joined = Joined(1, "a", "a", "range", members=[("a", None, data), ("b", None, data)])
@@ -106,7 +106,7 @@ def test_an_assignor_that_fails_is_told_to_the_program_which_joins_again() -> No
 
     story = Story(assignor=Broken())  # type: ignore[arg-type]
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     story.take_one(SendJoin)
     data = encode_subscription(Subscription(topics=("t",)))
     joined = Joined(1, "a", "a", "range", members=[("a", None, data)])
@@ -114,14 +114,14 @@ def test_an_assignor_that_fails_is_told_to_the_program_which_joins_again() -> No
     asked = story.take_one(LearnTopics)
     story.happen(lambda machine: machine.require_classic_membership().topics_learned(asked))
     with pytest.raises(ZeroDivisionError):
-        story.come_in()
-    assert story.membership.state is ClassicMemberState.JOINING
+        story.wait_for_records()
+    assert story.membership.state is ClassicMemberState.PREPARING_REBALANCE
 
 
 def test_a_new_member_id_is_joined_with_at_once() -> None:
     story = Story()
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     story.take_one(SendJoin)
     story.happen(lambda machine: machine.require_classic_membership().member_id_given("mine"))
     fail_request(story, ErrorCode.member_id_required)
@@ -131,12 +131,12 @@ def test_a_new_member_id_is_joined_with_at_once() -> None:
 def test_a_coordinator_that_moves_is_asked_again_after_longer_and_longer_pauses() -> None:
     story = Story()
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     pauses: list[float] = []
     for _ in range(3):
         story.take_one(SendJoin)
         fail_request(story, ErrorCode.not_coordinator)
-        assert story.membership.state is ClassicMemberState.PAUSING
+        assert story.membership.state is ClassicMemberState.BACKING_OFF
         before = story.now
         story.fire(TimerKind.JOIN)
         pauses.append(round(story.now - before, 3))
@@ -148,11 +148,11 @@ def test_a_rebalance_takes_everything_from_an_eager_member_before_it_joins() -> 
     story.join(ZERO, ONE)
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.rebalance_in_progress)
-    assert story.membership.state is ClassicMemberState.LETTING_GO
+    assert story.membership.state is ClassicMemberState.REVOKING
     assert not story.take(SendJoin)  # the program works on records
-    story.come_in()
-    assert story.membership.state is ClassicMemberState.JOINING
-    assert not story.machine.table.partitions
+    story.wait_for_records()
+    assert story.membership.state is ClassicMemberState.PREPARING_REBALANCE
+    assert not story.machine.subscriptions.partitions
 
 
 def test_a_cooperative_member_keeps_what_it_has_and_joins_again_for_what_it_gave_up() -> None:
@@ -166,12 +166,12 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_again_for_what_it_gave
     story.wanted.append(asked)
     story.answer_join(generation_id=2)
     story.answer_sync(ZERO)
-    assert story.membership.state is ClassicMemberState.RELEASING
-    assert story.machine.table.partitions == {ZERO, ONE}
-    story.come_in()
-    assert story.machine.table.partitions == {ZERO}
+    assert story.membership.state is ClassicMemberState.RECONCILING
+    assert story.machine.subscriptions.partitions == {ZERO, ONE}
+    story.wait_for_records()
+    assert story.machine.subscriptions.partitions == {ZERO}
     assert (
-        story.membership.state is ClassicMemberState.JOINING
+        story.membership.state is ClassicMemberState.PREPARING_REBALANCE
     )  # so that somebody else gets the other one
 
 
@@ -181,8 +181,8 @@ def test_who_was_forgotten_loses_everything_and_joins_as_somebody_new() -> None:
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.unknown_member_id)
     assert story.membership.is_lost
-    story.come_in()
-    assert not story.machine.table.partitions
+    story.wait_for_records()
+    assert not story.machine.subscriptions.partitions
     assert story.take_one(SendJoin).member_id == ""
 
 
@@ -191,7 +191,7 @@ def test_an_old_generation_joins_again_under_its_id() -> None:
     story.join(ZERO)
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.illegal_generation)
-    story.come_in()
+    story.wait_for_records()
     assert story.take_one(SendJoin).member_id == "m"
 
 
@@ -203,11 +203,11 @@ def test_an_assignment_of_a_lost_place_is_not_taken_over() -> None:
     story.answer_join(generation_id=2)
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.unknown_member_id)
-    story.come_in()
-    assert not story.machine.table.partitions
+    story.wait_for_records()
+    assert not story.machine.subscriptions.partitions
     assert not story.take(SendJoin)  # SyncGroup is under way still
     story.answer_sync(ONE)
-    assert not story.machine.table.partitions
+    assert not story.machine.subscriptions.partitions
     assert story.take_one(SendJoin).member_id == ""
 
 
@@ -220,7 +220,7 @@ def test_a_program_that_asks_for_nothing_leaves_until_it_does() -> None:
     leave = story.take_one(SendLeave)
     assert (leave.member_id, leave.is_last) == ("m", False)
     assert not story.take(SendJoin)
-    story.come_in()
+    story.wait_for_records()
     assert story.take_one(SendJoin).member_id == ""
 
 
@@ -246,18 +246,18 @@ def test_what_cannot_be_helped_is_raised_by_every_call_when_all_is_given_back() 
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.group_authorization_failed)
     assert story.had_news, "a call that waits is woken"
-    assert story.membership.state is ClassicMemberState.FAILING
+    assert story.membership.state is ClassicMemberState.FATAL
     for _ in range(2):
         with pytest.raises(KafkaError, match="may not do this to the group"):
-            story.come_in()
-    assert story.membership.state is ClassicMemberState.OUTSIDE
-    assert not story.machine.table.partitions
+            story.wait_for_records()
+    assert story.membership.state is ClassicMemberState.UNJOINED
+    assert not story.machine.subscriptions.partitions
 
 
 def test_who_leaves_in_the_middle_of_a_join_drops_the_connection() -> None:
     story = Story()
     story.subscribe("t")
-    story.come_in()
+    story.wait_for_records()
     story.happen(lambda machine: machine.leave("closed"))
     leave = story.take_one(SendLeave)
     assert (leave.is_last, leave.drops_connection) == (True, True)
@@ -269,6 +269,6 @@ def test_who_leaves_in_the_middle_of_a_join_drops_the_connection() -> None:
 def test_a_static_member_says_nothing_when_it_leaves() -> None:
     story = Story(group_instance_id="rack-1", commit_mode=CommitMode.MANUAL)
     story.join(ZERO)
-    story.come_in()
+    story.wait_for_records()
     story.happen(lambda machine: machine.leave("closed"))
     assert story.take_one(SendLeave).member_id == ""

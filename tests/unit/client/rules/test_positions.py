@@ -21,17 +21,17 @@ NOW_MS = 1_700_000_000_000
 
 
 def make_table(to: ResetTo = ResetTo.LATEST, *, has_group: bool = True) -> SubscriptionState:
-    table = SubscriptionState(OffsetReset(to, HOUR_MS), has_group=has_group)
-    table.add([ZERO])
-    return table
+    subscriptions = SubscriptionState(OffsetReset(to, HOUR_MS), has_group=has_group)
+    subscriptions.add([ZERO])
+    return subscriptions
 
 
 def test_a_partition_of_a_group_begins_where_the_group_was() -> None:
-    table = make_table()
-    state = table.require(ZERO)
-    assert (state.need, state.is_fetchable) == (FetchState.COMMITTED, False)
-    table.found_committed(ZERO, Position(42, 3))
-    assert (state.need, state.is_fetchable) == (FetchState.READY, True)
+    subscriptions = make_table()
+    state = subscriptions.require(ZERO)
+    assert (state.fetch_state, state.is_fetchable) == (FetchState.INITIALIZING, False)
+    subscriptions.found_committed(ZERO, Position(42, 3))
+    assert (state.fetch_state, state.is_fetchable) == (FetchState.FETCHING, True)
     assert (state.position, state.fetch_offset) == ((42, 3), 42)
 
 
@@ -44,50 +44,50 @@ def test_a_partition_of_a_group_begins_where_the_group_was() -> None:
     ],
 )
 def test_without_an_offset_the_policy_says_where_to_begin(to: ResetTo, timestamp: int) -> None:
-    table = make_table(to)
-    state = table.require(ZERO)
-    table.found_committed(ZERO, None)
-    assert state.need is FetchState.RESET
-    assert table.choose_timestamp(state, NOW_MS) == timestamp
-    table.found_offset(ZERO, state.epoch, Position(7))
-    assert (state.need, state.position) == (FetchState.READY, (7, -1))
+    subscriptions = make_table(to)
+    state = subscriptions.require(ZERO)
+    subscriptions.found_committed(ZERO, None)
+    assert state.fetch_state is FetchState.AWAIT_RESET
+    assert subscriptions.choose_timestamp(state, NOW_MS) == timestamp
+    subscriptions.found_offset(ZERO, state.epoch, Position(7))
+    assert (state.fetch_state, state.position) == (FetchState.FETCHING, (7, -1))
 
 
 def test_the_policy_can_be_to_raise() -> None:
-    table = make_table(ResetTo.ERROR)
+    subscriptions = make_table(ResetTo.ERROR)
     for _ in range(2):
         with pytest.raises(NoOffsetError, match="t-0"):
-            table.found_committed(ZERO, None)
-    table.seek(ZERO, Position(5))
-    assert table.require(ZERO).is_fetchable
+            subscriptions.found_committed(ZERO, None)
+    subscriptions.seek(ZERO, Position(5))
+    assert subscriptions.require(ZERO).is_fetchable
 
 
 def test_without_a_group_the_policy_is_asked_at_once() -> None:
-    table = make_table(ResetTo.EARLIEST, has_group=False)
-    assert table.require(ZERO).need is FetchState.RESET
+    subscriptions = make_table(ResetTo.EARLIEST, has_group=False)
+    assert subscriptions.require(ZERO).fetch_state is FetchState.AWAIT_RESET
 
 
 def test_an_answer_that_was_overtaken_by_a_seek_does_not_count() -> None:
-    table = make_table()
-    state = table.require(ZERO)
-    table.request_reset(ZERO, EARLIEST_TIMESTAMP)
+    subscriptions = make_table()
+    state = subscriptions.require(ZERO)
+    subscriptions.request_reset(ZERO, EARLIEST_TIMESTAMP)
     asked_under = state.epoch
-    table.seek(ZERO, Position(5))
-    table.found_offset(ZERO, asked_under, Position(0))
-    table.found_committed(ZERO, Position(9))
+    subscriptions.seek(ZERO, Position(5))
+    subscriptions.found_offset(ZERO, asked_under, Position(0))
+    subscriptions.found_committed(ZERO, Position(9))
     assert state.position == (5, -1)
 
 
 def test_every_seek_makes_what_was_fetched_void() -> None:
-    table = make_table()
-    state = table.require(ZERO)
+    subscriptions = make_table()
+    state = subscriptions.require(ZERO)
     epochs = [state.epoch]
     for move in (
-        lambda: table.seek(ZERO, Position(5)),
-        lambda: table.seek(ZERO, Position(5)),
-        lambda: table.request_reset(ZERO, EARLIEST_TIMESTAMP),
-        lambda: table.found_offset(ZERO, state.epoch, Position(0)),
-        lambda: table.lose_offset(ZERO, state.epoch, 0),
+        lambda: subscriptions.seek(ZERO, Position(5)),
+        lambda: subscriptions.seek(ZERO, Position(5)),
+        lambda: subscriptions.request_reset(ZERO, EARLIEST_TIMESTAMP),
+        lambda: subscriptions.found_offset(ZERO, state.epoch, Position(0)),
+        lambda: subscriptions.lose_offset(ZERO, state.epoch, 0),
     ):
         move()
         epochs.append(state.epoch)
@@ -95,55 +95,55 @@ def test_every_seek_makes_what_was_fetched_void() -> None:
 
 
 def test_reading_moves_the_position_under_the_same_epoch() -> None:
-    table = make_table()
-    table.seek(ZERO, Position(5))
-    epoch = table.require(ZERO).epoch
-    table.advance({ZERO: Position(9, 1), ONE: Position(3)})
-    state = table.require(ZERO)
+    subscriptions = make_table()
+    subscriptions.seek(ZERO, Position(5))
+    epoch = subscriptions.require(ZERO).epoch
+    subscriptions.advance({ZERO: Position(9, 1), ONE: Position(3)})
+    state = subscriptions.require(ZERO)
     assert (state.position, state.epoch, state.fetch_offset) == ((9, 1), epoch, 5)
 
 
 def test_a_commit_moves_the_position_on_but_never_back() -> None:
-    table = make_table()
-    table.seek(ZERO, Position(5))
-    table.advance_at_least({ZERO: Position(9, 1), ONE: Position(3)})
-    table.advance_at_least({ZERO: Position(7, 1)})
-    assert table.require(ZERO).position == (9, 1)
+    subscriptions = make_table()
+    subscriptions.seek(ZERO, Position(5))
+    subscriptions.advance_at_least({ZERO: Position(9, 1), ONE: Position(3)})
+    subscriptions.advance_at_least({ZERO: Position(7, 1)})
+    assert subscriptions.require(ZERO).position == (9, 1)
 
 
 def test_an_offset_that_is_gone_leads_to_the_policy() -> None:
-    table = make_table(ResetTo.EARLIEST)
-    table.seek(ZERO, Position(5))
-    state = table.require(ZERO)
-    table.lose_offset(ZERO, state.epoch - 1, 5)  # of an older position
-    assert state.need is FetchState.READY
-    table.lose_offset(ZERO, state.epoch, 5)
-    assert (state.need, state.position) == (FetchState.RESET, None)
+    subscriptions = make_table(ResetTo.EARLIEST)
+    subscriptions.seek(ZERO, Position(5))
+    state = subscriptions.require(ZERO)
+    subscriptions.lose_offset(ZERO, state.epoch - 1, 5)  # of an older position
+    assert state.fetch_state is FetchState.FETCHING
+    subscriptions.lose_offset(ZERO, state.epoch, 5)
+    assert (state.fetch_state, state.position) == (FetchState.AWAIT_RESET, None)
 
 
 def test_an_offset_that_is_gone_is_raised_if_that_is_the_policy() -> None:
-    table = make_table(ResetTo.ERROR)
-    table.seek(ZERO, Position(5))
+    subscriptions = make_table(ResetTo.ERROR)
+    subscriptions.seek(ZERO, Position(5))
     with pytest.raises(OffsetOutOfRangeError, match="offset 5 of t-0"):
-        table.lose_offset(ZERO, table.require(ZERO).epoch, 5)
+        subscriptions.lose_offset(ZERO, subscriptions.require(ZERO).epoch, 5)
 
 
 def test_paused_and_held_partitions_are_not_fetched() -> None:
-    table = make_table()
-    table.seek(ZERO, Position(5))
-    state = table.require(ZERO)
+    subscriptions = make_table()
+    subscriptions.seek(ZERO, Position(5))
+    state = subscriptions.require(ZERO)
     state.is_paused = True
-    assert (state.is_fetchable, table.paused) == (False, {ZERO})
+    assert (state.is_fetchable, subscriptions.paused) == (False, {ZERO})
     state.is_paused, state.is_held = False, True
     assert not state.is_fetchable
 
 
 def test_what_is_not_assigned_is_an_error() -> None:
-    table = make_table()
-    table.remove([ZERO])
+    subscriptions = make_table()
+    subscriptions.remove([ZERO])
     with pytest.raises(NotAssignedError, match="t-0"):
-        table.seek(ZERO, Position(1))
-    assert table.find(ZERO) is None
+        subscriptions.seek(ZERO, Position(1))
+    assert subscriptions.find(ZERO) is None
 
 
 # --- new leaders --------------------------------------------------------------------------------
@@ -151,71 +151,71 @@ def test_what_is_not_assigned_is_an_error() -> None:
 
 def validating(to: ResetTo = ResetTo.LATEST) -> SubscriptionState:
     """Read up to 10 in epoch 3, fetched up to 15; then leader 4 came."""
-    table = make_table(to)
-    table.seek(ZERO, Position(10, 3))
-    state = table.require(ZERO)
+    subscriptions = make_table(to)
+    subscriptions.seek(ZERO, Position(10, 3))
+    state = subscriptions.require(ZERO)
     state.fetch_offset = 15
-    table.leader_changed(ZERO, 4)
-    assert state.need is FetchState.VALIDATION
-    return table
+    subscriptions.leader_changed(ZERO, 4)
+    assert state.fetch_state is FetchState.AWAIT_VALIDATION
+    return subscriptions
 
 
 def test_the_leader_that_wrote_what_was_read_need_not_be_asked() -> None:
-    table = make_table()
-    table.seek(ZERO, Position(10, 3))
-    table.leader_changed(ZERO, 3)
-    assert table.require(ZERO).is_fetchable
+    subscriptions = make_table()
+    subscriptions.seek(ZERO, Position(10, 3))
+    subscriptions.leader_changed(ZERO, 3)
+    assert subscriptions.require(ZERO).is_fetchable
 
 
 def test_a_position_without_an_epoch_cannot_be_validated() -> None:
-    table = make_table()
-    table.seek(ZERO, Position(10))
-    table.leader_changed(ZERO, 4)
-    assert table.require(ZERO).is_fetchable
+    subscriptions = make_table()
+    subscriptions.seek(ZERO, Position(10))
+    subscriptions.leader_changed(ZERO, 4)
+    assert subscriptions.require(ZERO).is_fetchable
 
 
 def test_what_was_fetched_counts_also_when_the_program_has_not_dealt_with_it() -> None:
-    table = make_table()
-    table.seek(ZERO, Position(0))
-    state = table.require(ZERO)
+    subscriptions = make_table()
+    subscriptions.seek(ZERO, Position(0))
+    state = subscriptions.require(ZERO)
     state.fetch_offset, state.fetch_epoch = 15, 3
-    table.leader_changed(ZERO, 4)
-    assert state.need is FetchState.VALIDATION
+    subscriptions.leader_changed(ZERO, 4)
+    assert state.fetch_state is FetchState.AWAIT_VALIDATION
 
 
 def test_a_log_that_has_all_that_was_fetched_is_read_on() -> None:
-    table = validating()
-    state = table.require(ZERO)
+    subscriptions = validating()
+    state = subscriptions.require(ZERO)
     epoch = state.epoch
-    assert not table.validated(ZERO, epoch, 4, Position(15, 3))
-    assert (state.need, state.epoch, state.fetch_offset) == (FetchState.READY, epoch, 15)
-    table.leader_changed(ZERO, 4)
-    assert state.need is FetchState.READY
+    assert not subscriptions.validated(ZERO, epoch, 4, Position(15, 3))
+    assert (state.fetch_state, state.epoch, state.fetch_offset) == (FetchState.FETCHING, epoch, 15)
+    subscriptions.leader_changed(ZERO, 4)
+    assert state.fetch_state is FetchState.FETCHING
 
 
 def test_what_was_fetched_ahead_of_the_truncation_is_fetched_again() -> None:
-    table = validating()
-    state = table.require(ZERO)
-    assert table.validated(ZERO, state.epoch, 4, Position(12, 3))
+    subscriptions = validating()
+    state = subscriptions.require(ZERO)
+    assert subscriptions.validated(ZERO, state.epoch, 4, Position(12, 3))
     assert (state.position, state.fetch_offset) == ((10, 3), 10)
 
 
 def test_a_position_behind_the_truncation_goes_back_to_it() -> None:
-    table = validating()
-    state = table.require(ZERO)
-    assert table.validated(ZERO, state.epoch, 4, Position(8, 3))
+    subscriptions = validating()
+    state = subscriptions.require(ZERO)
+    assert subscriptions.validated(ZERO, state.epoch, 4, Position(8, 3))
     assert (state.position, state.fetch_offset) == ((8, 3), 8)
 
 
 def test_a_log_that_does_not_know_the_epoch_leads_to_the_policy() -> None:
-    table = validating()
-    assert table.validated(ZERO, table.require(ZERO).epoch, 4, None)
-    assert table.require(ZERO).need is FetchState.RESET
+    subscriptions = validating()
+    assert subscriptions.validated(ZERO, subscriptions.require(ZERO).epoch, 4, None)
+    assert subscriptions.require(ZERO).fetch_state is FetchState.AWAIT_RESET
 
 
 def test_a_truncation_is_raised_if_that_is_the_policy() -> None:
-    table = validating(ResetTo.ERROR)
+    subscriptions = validating(ResetTo.ERROR)
     with pytest.raises(LogTruncatedError) as raised:
-        table.validated(ZERO, table.require(ZERO).epoch, 4, Position(8, 3))
+        subscriptions.validated(ZERO, subscriptions.require(ZERO).epoch, 4, Position(8, 3))
     assert raised.value.offset == 8
-    assert table.require(ZERO).need is FetchState.VALIDATION
+    assert subscriptions.require(ZERO).fetch_state is FetchState.AWAIT_VALIDATION

@@ -70,7 +70,7 @@ def test_a_member_that_was_forgotten_joins_again(code: ErrorCode) -> None:
     story.happen(lambda machine: machine.membership.heartbeat_failed(beat.beat, lost))
     again = story.take_one(SendShareHeartbeat)
     assert (again.epoch, again.topics) == (0, frozenset({"t"}))
-    assert story.machine.membership.stage is ShareMemberState.JOINING
+    assert story.machine.membership.state is ShareMemberState.JOINING
 
 
 def test_after_a_failure_everything_is_said_again_after_a_pause() -> None:
@@ -117,7 +117,7 @@ def test_records_are_asked_for_given_and_acknowledged_with_the_next_request() ->
         ZERO: [AcknowledgedOffsets(10, 11, ACCEPT), AcknowledgedOffsets(12, 12, RELEASE)]
     }
     story.answer(told, SharePartitionAnswer(ZERO))
-    assert {one.stage for one in (first, second, third)} == {InFlightState.OVER}
+    assert {one.state for one in (first, second, third)} == {InFlightState.OVER}
     assert story.take(FinishAcknowledgement) == []
 
 
@@ -206,7 +206,7 @@ def test_another_leader_fails_what_was_told_and_metadata_is_asked_for() -> None:
     story.maybe_wake()
     story.fire(ShareTimerKind.METADATA_PAUSE)
     story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.not_leader_or_follower))
-    assert record.stage is InFlightState.LOST
+    assert record.state is InFlightState.LOST
     story.take_one(FinishAcknowledgement)
     story.take_one(Refresh)
 
@@ -297,7 +297,7 @@ def test_what_the_program_has_is_not_given_again_when_it_comes_in_the_next_sessi
     told = story.take_one(SendShareAcknowledge)
     assert told.acknowledged == {ZERO: [AcknowledgedOffsets(11, 11, ACCEPT)]}
     story.answer(told, SharePartitionAnswer(ZERO))
-    assert finished.stage is InFlightState.OVER
+    assert finished.state is InFlightState.OVER
     story.machine.finish(running, ACCEPT)  # its lock is known to hold
 
 
@@ -403,7 +403,7 @@ def test_the_lock_of_a_running_block_is_renewed_when_half_of_it_is_over() -> Non
     assert asked[0].acknowledged == {ZERO: [AcknowledgedOffsets(10, 10, RENEW)]}
     story.answer(asked[0])
     assert record.deadline == story.now + LOCK
-    assert record.stage is InFlightState.RUNNING
+    assert record.state is InFlightState.RUNNING
 
 
 def test_where_locks_cannot_be_renewed_that_is_told_once() -> None:
@@ -551,7 +551,7 @@ def test_leaving_tells_all_releases_what_runs_ends_sessions_and_then_the_members
     story.answer(closing)
     assert story.take_one(SendShareLeave).is_told
     assert running.kind is RELEASE
-    assert accepted.stage is InFlightState.OVER
+    assert accepted.state is InFlightState.OVER
 
 
 def test_what_came_while_the_member_was_leaving_is_not_given_back_after_its_session() -> None:
@@ -577,7 +577,7 @@ def test_leaving_with_a_job_whose_lock_is_gone_releases_the_others() -> None:
     story.machine.renew(record)
     story.maybe_wake()
     story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.invalid_record_state))
-    assert record.stage is InFlightState.LOST
+    assert record.state is InFlightState.LOST
     story.happen(lambda machine: machine.leave())
     assert story.take_one(SendShareAcknowledge).session_epoch == -1
 

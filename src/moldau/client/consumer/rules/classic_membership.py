@@ -1,8 +1,18 @@
 """A consumer as a member of its group, by the classic protocol: JoinGroup, SyncGroup, heartbeats,
 LeaveGroup. A rule.
 
-`membership_states` has the table. Nothing is given up while the program works on records of it
-(`hand_over`).
+    UNJOINED --the program asks--> REVOKING --all gone--> PREPARING_REBALANCE --leads--> ASSIGNING
+                                   ^   ^                      |                              |
+          a rebalance, new topics  |   | lost the place       +----follows----+  topics known |
+                                   |   |                                      v              v
+    STABLE <--told-- CALLING_LISTENER  +-- RECONCILING <---assignment--- COMPLETING_REBALANCE
+       |                           |
+       +---------------------------+          any request fails --> BACKING_OFF --> REVOKING
+                                              nothing helps ------> FATAL --> UNJOINED
+                                              the program leaves -------------> UNJOINED
+
+The states that Kafka's consumer has, too, have its names. Nothing is given up while the program
+works on records of it (`rebalance_listener`).
 
 Heartbeats are sent from the answer to JoinGroup until the next JoinGroup, so also while the program
 is waited for. They tell of rebalances, and of a lost place: then the partitions belong to others
@@ -12,7 +22,6 @@ already, whatever the state, and the member joins again as soon as no request is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -57,25 +66,80 @@ NO_PAUSE: Final = frozenset({ErrorCode.member_id_required, ErrorCode.rebalance_i
 """A new member id, or a rebalance that goes on, is no reason to wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMembershipSettings:
-    """Kafka's settings of a group member."""
+class ClassicMemberState(Enum):
+    """Where a member is."""
 
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    max_poll_interval_ms: int
-    instance_id: str | None = None
-    rack: str | None = None
+    UNJOINED = "unjoined"
+    """No member. Moves when the program asks for records of a subscription."""
 
-    @classmethod
-    def of(cls, options: ConsumerOptions) -> ClassicMembershipSettings:
-        return cls(
-            session_timeout_ms=options.session_timeout_ms,
-            heartbeat_interval_ms=options.heartbeat_interval_ms,
-            max_poll_interval_ms=options.max_poll_interval_ms,
-            instance_id=options.group_instance_id,
-            rack=options.client_rack or None,
-        )
+    REVOKING = "revoking"
+    """Hands over what it must not keep while the group rebalances: everything, or with cooperative
+    assignors what is not subscribed to any more. Moves when that is gone."""
+
+    PREPARING_REBALANCE = "preparing rebalance"
+    """JoinGroup is under way; no heartbeats. The answer comes when the whole group has joined."""
+
+    ASSIGNING = "assigning"
+    """Leads the generation, and asks for the topics of all members."""
+
+    COMPLETING_REBALANCE = "completing rebalance"
+    """SyncGroup is under way."""
+
+    RECONCILING = "reconciling"
+    """Hands over what the new assignment gives to others."""
+
+    CALLING_LISTENER = "calling listener"
+    """The program is told of what is new."""
+
+    STABLE = "stable"
+    """Reads. Moves when the group rebalances, or the topics change."""
+
+    BACKING_OFF = "backing off"
+    """A request has failed, and is made again after a pause."""
+
+    FATAL = "fatal"
+    """Nothing that the client can do. Moves when all partitions are gone."""
+
+
+CLASSIC_MOVES: Final[dict[ClassicMemberState, frozenset[ClassicMemberState]]] = {
+    ClassicMemberState.UNJOINED: frozenset({ClassicMemberState.REVOKING}),
+    ClassicMemberState.REVOKING: frozenset({ClassicMemberState.PREPARING_REBALANCE}),
+    ClassicMemberState.PREPARING_REBALANCE: frozenset(
+        {
+            ClassicMemberState.ASSIGNING,
+            ClassicMemberState.COMPLETING_REBALANCE,
+            ClassicMemberState.REVOKING,
+            ClassicMemberState.BACKING_OFF,
+        }
+    ),
+    ClassicMemberState.ASSIGNING: frozenset(
+        {
+            ClassicMemberState.COMPLETING_REBALANCE,
+            ClassicMemberState.REVOKING,
+            ClassicMemberState.BACKING_OFF,
+        }
+    ),
+    ClassicMemberState.COMPLETING_REBALANCE: frozenset(
+        {
+            ClassicMemberState.RECONCILING,
+            ClassicMemberState.REVOKING,
+            ClassicMemberState.BACKING_OFF,
+        }
+    ),
+    ClassicMemberState.RECONCILING: frozenset(
+        {ClassicMemberState.CALLING_LISTENER, ClassicMemberState.REVOKING}
+    ),
+    ClassicMemberState.CALLING_LISTENER: frozenset(
+        {ClassicMemberState.STABLE, ClassicMemberState.REVOKING}
+    ),
+    ClassicMemberState.STABLE: frozenset({ClassicMemberState.REVOKING}),
+    ClassicMemberState.BACKING_OFF: frozenset({ClassicMemberState.REVOKING}),
+    ClassicMemberState.FATAL: frozenset(),
+}
+"""Beside these: every state moves to UNJOINED when the program leaves, or when it failed, and every
+one to FATAL."""
+
+CLASSIC_ENDS: Final = frozenset({ClassicMemberState.UNJOINED, ClassicMemberState.FATAL})
 
 
 class Joined(NamedTuple):
@@ -100,26 +164,26 @@ class ClassicMembership:
         self,
         turn: ConsumerTurn,
         group_id: str,
-        settings: ClassicMembershipSettings,
+        options: ConsumerOptions,
         assignors: Sequence[Assignor],
         *,
-        table: SubscriptionState,
-        readers: ConsumerStreams,
+        subscriptions: SubscriptionState,
+        streams: ConsumerStreams,
         topics: SubscribedTopics,
-        holdings: OwnedPartitions,
+        owned_partitions: OwnedPartitions,
     ) -> None:
-        self.state = ClassicMemberState.OUTSIDE
+        self.state = ClassicMemberState.UNJOINED
         self.generation_id = NO_GENERATION
         self.failure: Failure | None = None  # why it is over
         self._turn = turn
         self.group_id = group_id
-        self._settings = settings
+        self._options = options
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.is_cooperative for assignor in assignors)
-        self._table = table
-        self._readers = readers
+        self._subscriptions = subscriptions
+        self._streams = streams
         self._topics = topics
-        self._holdings = holdings
+        self._owned_partitions = owned_partitions
         self._member_id = ""
         self._leads = False
         self._join_reason: str | None = "the consumer has started"  # None: no join is wanted
@@ -137,7 +201,7 @@ class ClassicMembership:
     @property
     def identity(self) -> Identity:
         """As whom commits are made."""
-        return Identity(self.generation_id, self._member_id, self._settings.instance_id)
+        return Identity(self.generation_id, self._member_id, self._options.group_instance_id)
 
     @property
     def is_lost(self) -> bool:
@@ -146,7 +210,7 @@ class ClassicMembership:
 
     @property
     def is_running(self) -> bool:
-        return self.state is not ClassicMemberState.OUTSIDE
+        return self.state is not ClassicMemberState.UNJOINED
 
     def _move(self, state: ClassicMemberState) -> None:
         if state not in CLASSIC_MOVES[self.state] and state not in CLASSIC_ENDS:
@@ -158,7 +222,7 @@ class ClassicMembership:
     def start(self) -> None:
         """Join, and stay a member from now on."""
         self._join_reason = self._join_reason or "the program asks for records"
-        self._move(ClassicMemberState.LETTING_GO)
+        self._move(ClassicMemberState.REVOKING)
 
     def request_join(self, reason: str) -> None:
         """Have the group rebalance. Before the first join, joining asks for everything anyway."""
@@ -177,12 +241,12 @@ class ClassicMembership:
 
         A static member says nothing: it means to come back.
         """
-        is_told = self._settings.instance_id is None
-        was_stable = self.state in (ClassicMemberState.STABLE, ClassicMemberState.TAKING_OVER)
+        is_told = self._options.group_instance_id is None
+        was_stable = self.state in (ClassicMemberState.STABLE, ClassicMemberState.CALLING_LISTENER)
         member_id = self._member_id if is_told else ""
         self._heart += 1
-        self._forget(keeps_member_id=False)
-        self._move(ClassicMemberState.OUTSIDE)
+        self._clear_membership(keeps_member_id=False)
+        self._move(ClassicMemberState.UNJOINED)
         self._turn.instruct(
             SendLeave(member_id, reason, is_last=True, drops_connection=not was_stable)
         )
@@ -191,35 +255,35 @@ class ClassicMembership:
 
     def advance(self) -> bool:
         """Take the next step if nothing stands in the way; whether one was taken."""
-        if self.state is ClassicMemberState.OUTSIDE or self._holdings.is_changing:
+        if self.state is ClassicMemberState.UNJOINED or self._owned_partitions.is_changing:
             return False
-        if len(self._table) and (self.is_lost or self.state is ClassicMemberState.FAILING):
-            self._holdings.lose()
+        if len(self._subscriptions) and (self.is_lost or self.state is ClassicMemberState.FATAL):
+            self._owned_partitions.lose_partitions()
             return True
         match self.state:
-            case ClassicMemberState.LETTING_GO:
-                self._let_go()
-            case ClassicMemberState.RELEASING:
-                self._release()
-            case ClassicMemberState.TAKING_OVER:
+            case ClassicMemberState.REVOKING:
+                self._revoke_and_join()
+            case ClassicMemberState.RECONCILING:
+                self._release_revoked()
+            case ClassicMemberState.CALLING_LISTENER:
                 self._attempt = 0
                 self._move(ClassicMemberState.STABLE)
             case ClassicMemberState.STABLE if self._join_reason is not None:
-                self._move(ClassicMemberState.LETTING_GO)
-            case ClassicMemberState.FAILING:
-                self._move(ClassicMemberState.OUTSIDE)
-                self._turn.has_news = True  # a call that waits for records raises it
+                self._move(ClassicMemberState.REVOKING)
+            case ClassicMemberState.FATAL:
+                self._move(ClassicMemberState.UNJOINED)
+                self._turn.wakes_program = True  # a call that waits for records raises it
             case _:
                 return False
         return True
 
-    def _let_go(self) -> None:
+    def _revoke_and_join(self) -> None:
         """Before joining: everything, or what is not subscribed to any more."""
-        leaving = self._table.partitions
+        leaving = self._subscriptions.partitions
         if self._is_cooperative:
             leaving = frozenset(one for one in leaving if one.topic not in self._topics.names)
         if leaving:
-            self._holdings.give_up(leaving)
+            self._owned_partitions.revoke_partitions(leaving)
             return
         self._heart += 1
         reason, self._join_reason = self._join_reason, None  # whatever was wanted, this is for it
@@ -227,20 +291,20 @@ class ClassicMembership:
             (assignor.name, encode_subscription(self._subscribe(assignor)))
             for assignor in self._assignors.values()
         )
-        self._move(ClassicMemberState.JOINING)
+        self._move(ClassicMemberState.PREPARING_REBALANCE)
         self._turn.instruct(SendJoin(self._member_id, protocols, reason or "the group rebalances"))
 
     def _subscribe(self, assignor: Assignor) -> Subscription:
         return Subscription(
             topics=tuple(sorted(self._topics.names)),
             user_data=assignor.user_data(self._last_assigned, self._last_generation_id),
-            owned_partitions=tuple(sorted(self._table.partitions)),
+            owned_partitions=tuple(sorted(self._subscriptions.partitions)),
             generation_id=self.generation_id,
-            rack_id=self._settings.rack,
+            rack_id=self._options.client_rack or None,
         )
 
     def joined(self, joined: Joined) -> None:
-        if self.state is not ClassicMemberState.JOINING:
+        if self.state is not ClassicMemberState.PREPARING_REBALANCE:
             return
         self._member_id, self.generation_id = joined.member_id, joined.generation_id
         self._joined, self._leads = joined, joined.leads
@@ -268,7 +332,7 @@ class ClassicMembership:
         if self.state is not ClassicMemberState.ASSIGNING or joined is None:
             return
         if self._has_lost(joined):
-            self._move(ClassicMemberState.LETTING_GO)
+            self._move(ClassicMemberState.REVOKING)
             return
         assignor = self._assignors.get(joined.protocol or "")
         if assignor is None:
@@ -297,17 +361,17 @@ class ClassicMembership:
         )
 
     def _sync(self, joined: Joined, assignments: dict[str, bytes]) -> None:
-        self._move(ClassicMemberState.SYNCING)
+        self._move(ClassicMemberState.COMPLETING_REBALANCE)
         self._turn.instruct(
             SendSync(joined.generation_id, joined.member_id, joined.protocol, assignments)
         )
 
     def synced(self, data: bytes) -> None:
         joined = self._joined
-        if self.state is not ClassicMemberState.SYNCING or joined is None:
+        if self.state is not ClassicMemberState.COMPLETING_REBALANCE or joined is None:
             return
         if self._has_lost(joined):
-            self._move(ClassicMemberState.LETTING_GO)
+            self._move(ClassicMemberState.REVOKING)
             return
         try:
             assignment = decode_assignment(data)
@@ -315,46 +379,46 @@ class ClassicMembership:
             self.request_failed(error)
             return
         self._assigned = frozenset(assignment.partitions)
-        self._kept = self._table.partitions
+        self._kept = self._subscriptions.partitions
         self._last_assigned = tuple(sorted(self._assigned))
         self._last_generation_id = joined.generation_id
         self._turn.log(
             f"member {self._member_id} of group {self.group_id}, generation "
             f"{joined.generation_id}: {', '.join(map(str, self._last_assigned)) or 'nothing'}"
         )
-        self._move(ClassicMemberState.RELEASING)
+        self._move(ClassicMemberState.RECONCILING)
 
     def _has_lost(self, joined: Joined) -> bool:
         """Whether the place was lost while an answer or the program was waited for."""
         return self.generation_id != joined.generation_id
 
-    def _release(self) -> None:
+    def _release_revoked(self) -> None:
         if self._joined is None or self._has_lost(self._joined):
-            self._move(ClassicMemberState.LETTING_GO)
+            self._move(ClassicMemberState.REVOKING)
             return
-        leaving = self._table.partitions - self._assigned
+        leaving = self._subscriptions.partitions - self._assigned
         if leaving:
-            self._holdings.give_up(leaving)
+            self._owned_partitions.revoke_partitions(leaving)
             return
         if self._kept - self._assigned:
             # Only now somebody else may have them.
             self.request_join("partitions were given up for other members")
-        self._move(ClassicMemberState.TAKING_OVER)
-        self._holdings.take_over(self._assigned - self._kept)
+        self._move(ClassicMemberState.CALLING_LISTENER)
+        self._owned_partitions.assign_partitions(self._assigned - self._kept)
 
     # Failures
 
     def member_id_given(self, member_id: str) -> None:
         """The coordinator wants to be asked to join under this id (KIP-394)."""
-        if self.state is ClassicMemberState.JOINING:
+        if self.state is ClassicMemberState.PREPARING_REBALANCE:
             self._member_id = member_id
 
     def request_failed(self, failure: Failure) -> None:
         """JoinGroup, SyncGroup, or the leader's question about topics."""
         if self.state not in (
-            ClassicMemberState.JOINING,
+            ClassicMemberState.PREPARING_REBALANCE,
             ClassicMemberState.ASSIGNING,
-            ClassicMemberState.SYNCING,
+            ClassicMemberState.COMPLETING_REBALANCE,
         ):
             return
         reaction = react_to(failure)
@@ -362,44 +426,44 @@ class ClassicMembership:
             self._fail(failure)
             return
         if reaction is Reaction.START_OVER:
-            self._lose(failure)
+            self._lose_membership(failure)
         self._join_reason = self._join_reason or "joining has failed before"
         if isinstance(failure, KafkaError) and failure.code in NO_PAUSE:
-            self._move(ClassicMemberState.LETTING_GO)
+            self._move(ClassicMemberState.REVOKING)
             return
-        self._move(ClassicMemberState.PAUSING)
+        self._move(ClassicMemberState.BACKING_OFF)
         self._pause_count += 1
         self._turn.arm(TimerKind.JOIN, self._pause_count, self._turn.backoff_seconds(self._attempt))
         self._attempt += 1
 
     def on_pause_over(self, pause_count: int) -> None:
-        if self.state is ClassicMemberState.PAUSING and pause_count == self._pause_count:
-            self._move(ClassicMemberState.LETTING_GO)
+        if self.state is ClassicMemberState.BACKING_OFF and pause_count == self._pause_count:
+            self._move(ClassicMemberState.REVOKING)
 
     def _fail(self, failure: Failure) -> None:
         self._heart += 1
-        self._forget(keeps_member_id=False)
+        self._clear_membership(keeps_member_id=False)
         self.failure = failure
-        self._move(ClassicMemberState.FAILING)
-        self._holdings.lose()
+        self._move(ClassicMemberState.FATAL)
+        self._owned_partitions.lose_partitions()
 
     def _crash(self, error: Exception) -> None:
         """The assignor has failed; the program's next call raises that, and joins again."""
         self._turn.raise_later(error)
         self._heart += 1
-        self._forget(keeps_member_id=False)
-        self._move(ClassicMemberState.OUTSIDE)
+        self._clear_membership(keeps_member_id=False)
+        self._move(ClassicMemberState.UNJOINED)
 
-    def _lose(self, failure: Failure) -> None:
+    def _lose_membership(self, failure: Failure) -> None:
         """The group has forgotten this member; what it owned is others'."""
         self._turn.log(f"group {self.group_id} has lost this member: {failure}")
         self._heart += 1
         # An old generation may be of a member that the coordinator still knows by its id.
         is_old = isinstance(failure, KafkaError) and failure.code is ErrorCode.illegal_generation
-        self._forget(keeps_member_id=is_old)
-        self._holdings.lose()
+        self._clear_membership(keeps_member_id=is_old)
+        self._owned_partitions.lose_partitions()
 
-    def _forget(self, *, keeps_member_id: bool) -> None:
+    def _clear_membership(self, *, keeps_member_id: bool) -> None:
         self.generation_id = NO_GENERATION
         self._leads = False
         if not keeps_member_id:
@@ -408,7 +472,7 @@ class ClassicMembership:
     # Heartbeats
 
     def _arm_heartbeat(self) -> None:
-        seconds = self._settings.heartbeat_interval_ms / 1000
+        seconds = self._options.heartbeat_interval_ms / 1000
         if self._missed_beats:
             seconds = min(seconds, self._turn.backoff_seconds(self._missed_beats - 1))
         self._turn.arm(TimerKind.HEARTBEAT, self._heart, seconds)
@@ -416,8 +480,8 @@ class ClassicMembership:
     def on_heartbeat_due(self, heart: int) -> None:
         if heart != self._heart:
             return
-        idle_seconds = self._readers.idle_seconds(self._turn.now)
-        if idle_seconds > self._settings.max_poll_interval_ms / 1000:
+        idle_seconds = self._streams.idle_seconds(self._turn.now)
+        if idle_seconds > self._options.max_poll_interval_ms / 1000:
             self._leave_for_slowness()
         else:
             self._turn.instruct(SendHeartbeat(heart, self.identity))
@@ -435,7 +499,7 @@ class ClassicMembership:
         if reaction is Reaction.STOP:
             self._fail(failure)
         elif reaction is Reaction.START_OVER:
-            self._lose(failure)
+            self._lose_membership(failure)
             self._rejoin("the member was forgotten")
         else:
             if reaction is Reaction.REJOIN:
@@ -445,16 +509,16 @@ class ClassicMembership:
     def _leave_for_slowness(self) -> None:
         self._turn.log(
             "the program asked for no records for more than max.poll.interval.ms="
-            f"{self._settings.max_poll_interval_ms}; leaving group {self.group_id}, until it does",
+            f"{self._options.max_poll_interval_ms}; leaving group {self.group_id}, until it does",
             is_warning=True,
         )
         self._heart += 1
-        if self._settings.instance_id is None:
+        if self._options.group_instance_id is None:
             self._turn.instruct(
                 SendLeave(self._member_id, "max.poll.interval.ms has passed", is_last=False)
             )
-        self._forget(keeps_member_id=False)
-        self._holdings.lose()
+        self._clear_membership(keeps_member_id=False)
+        self._owned_partitions.lose_partitions()
         self._rejoin("the program asks for records again")
 
     def _rejoin(self, reason: str) -> None:
@@ -462,75 +526,7 @@ class ClassicMembership:
         self.request_join(reason)
         if self.state in (
             ClassicMemberState.STABLE,
-            ClassicMemberState.TAKING_OVER,
-            ClassicMemberState.RELEASING,
+            ClassicMemberState.CALLING_LISTENER,
+            ClassicMemberState.RECONCILING,
         ):
-            self._move(ClassicMemberState.LETTING_GO)
-
-
-class ClassicMemberState(Enum):
-    """Where a member is."""
-
-    OUTSIDE = "outside"
-    """No member. Moves when the program asks for records of a subscription."""
-
-    LETTING_GO = "letting go"
-    """Hands over what it must not keep while the group rebalances: everything, or with cooperative
-    assignors what is not subscribed to any more. Moves when that is gone."""
-
-    JOINING = "joining"
-    """JoinGroup is under way; no heartbeats. The answer comes when the whole group has joined."""
-
-    ASSIGNING = "assigning"
-    """Leads the generation, and asks for the topics of all members."""
-
-    SYNCING = "syncing"
-    """SyncGroup is under way."""
-
-    RELEASING = "releasing"
-    """Hands over what the new assignment gives to others."""
-
-    TAKING_OVER = "taking over"
-    """The program is told of what is new."""
-
-    STABLE = "stable"
-    """Reads. Moves when the group rebalances, or the topics change."""
-
-    PAUSING = "pausing"
-    """A request has failed, and is made again after a pause."""
-
-    FAILING = "failing"
-    """Nothing that the client can do. Moves when all partitions are gone."""
-
-
-CLASSIC_MOVES: Final[dict[ClassicMemberState, frozenset[ClassicMemberState]]] = {
-    ClassicMemberState.OUTSIDE: frozenset({ClassicMemberState.LETTING_GO}),
-    ClassicMemberState.LETTING_GO: frozenset({ClassicMemberState.JOINING}),
-    ClassicMemberState.JOINING: frozenset(
-        {
-            ClassicMemberState.ASSIGNING,
-            ClassicMemberState.SYNCING,
-            ClassicMemberState.LETTING_GO,
-            ClassicMemberState.PAUSING,
-        }
-    ),
-    ClassicMemberState.ASSIGNING: frozenset(
-        {ClassicMemberState.SYNCING, ClassicMemberState.LETTING_GO, ClassicMemberState.PAUSING}
-    ),
-    ClassicMemberState.SYNCING: frozenset(
-        {ClassicMemberState.RELEASING, ClassicMemberState.LETTING_GO, ClassicMemberState.PAUSING}
-    ),
-    ClassicMemberState.RELEASING: frozenset(
-        {ClassicMemberState.TAKING_OVER, ClassicMemberState.LETTING_GO}
-    ),
-    ClassicMemberState.TAKING_OVER: frozenset(
-        {ClassicMemberState.STABLE, ClassicMemberState.LETTING_GO}
-    ),
-    ClassicMemberState.STABLE: frozenset({ClassicMemberState.LETTING_GO}),
-    ClassicMemberState.PAUSING: frozenset({ClassicMemberState.LETTING_GO}),
-    ClassicMemberState.FAILING: frozenset(),
-}
-"""Beside these: every state moves to OUTSIDE when the program leaves, or when it failed, and every
-one to FAILING."""
-
-CLASSIC_ENDS: Final = frozenset({ClassicMemberState.OUTSIDE, ClassicMemberState.FAILING})
+            self._move(ClassicMemberState.REVOKING)

@@ -1,19 +1,18 @@
 """A consumer as a member of its group by the consumer protocol (KIP-848). A rule.
 
-The same face as the classic `membership`. There is one request, the heartbeat: it joins, tells that
-the member lives, what it wants and what it owns, and brings what is assigned to it. The coordinator
-decides who reads what; the member follows, without the rest of the group having to stop.
+The same interface as the classic membership. There is one request, the heartbeat: it joins, tells
+that the member lives, what it wants and what it owns, and brings what is assigned to it. The
+coordinator decides who reads what; the member follows, without the rest of the group having to
+stop.
 
-    OUTSIDE --the program asks--> LETTING_GO --all gone--> JOINING
-                                   ^                          | the first assignment
-                lost the place,    |                          v
-                or was too slow    +---- STABLE <-------- RECONCILING
-                                   |        |     all done    ^   |
-                                   |        +-----------------+   |
-                                   |          an assignment       |
-                                   +------------------------------+
-                                              nothing helps ------> FAILING --> OUTSIDE
-                                              the program leaves -------------> OUTSIDE
+    UNSUBSCRIBED --the program asks--> JOINING --the first assignment--> RECONCILING <--> STABLE
+    JOINING, RECONCILING, STABLE --the group has lost the member--> FENCED --all gone--> JOINING
+                                 --the program polls too rarely---> STALE --it polls---> JOINING
+                                 --nothing helps------------------> FATAL --all gone--> UNSUBSCRIBED
+                                 --the program leaves-------------> UNSUBSCRIBED
+
+The states have Kafka's names. Its ACKNOWLEDGING and LEAVING are no states here: the next heartbeat
+acknowledges what was reconciled, and a member that leaves is UNSUBSCRIBED at once.
 
 Heartbeats follow each other: one is under way, or the next one is due after the interval that the
 coordinator has told, or after a pause when one has failed. What others wait for (partitions were
@@ -25,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -63,12 +61,8 @@ PartitionsById: TypeAlias = Mapping[UUID, frozenset[int]]
 class ConsumerMemberState(Enum):
     """Where a member is."""
 
-    OUTSIDE = "outside"
+    UNSUBSCRIBED = "unsubscribed"
     """No member. Moves when the program asks for records of a subscription."""
-
-    LETTING_GO = "letting go"
-    """The group goes on without this member. Moves when the program has let go of all that it had,
-    and asks for records."""
 
     JOINING = "joining"
     """The first heartbeat is under way, or is sent again after a pause."""
@@ -80,28 +74,32 @@ class ConsumerMemberState(Enum):
     STABLE = "stable"
     """Reads. Moves when something else is assigned."""
 
-    FAILING = "failing"
+    FENCED = "fenced"
+    """The group goes on without this member. Moves when the program has let go of all that it had,
+    and asks for records."""
+
+    STALE = "stale"
+    """As FENCED: the member has left, since the program asked for no records for too long."""
+
+    FATAL = "fatal"
     """Nothing that the client can do. Moves when all partitions are gone."""
 
 
-CONSUMER_MOVES: Final[dict[ConsumerMemberState, frozenset[ConsumerMemberState]]] = {
-    ConsumerMemberState.OUTSIDE: frozenset({ConsumerMemberState.LETTING_GO}),
-    ConsumerMemberState.LETTING_GO: frozenset({ConsumerMemberState.JOINING}),
-    ConsumerMemberState.JOINING: frozenset(
-        {ConsumerMemberState.RECONCILING, ConsumerMemberState.LETTING_GO}
-    ),
-    ConsumerMemberState.RECONCILING: frozenset(
-        {ConsumerMemberState.STABLE, ConsumerMemberState.LETTING_GO}
-    ),
-    ConsumerMemberState.STABLE: frozenset(
-        {ConsumerMemberState.RECONCILING, ConsumerMemberState.LETTING_GO}
-    ),
-    ConsumerMemberState.FAILING: frozenset(),
-}
-"""Beside these: every state moves to OUTSIDE when the program leaves, or when it failed, and every
-one to FAILING."""
+_LOST: Final = frozenset({ConsumerMemberState.FENCED, ConsumerMemberState.STALE})
 
-CONSUMER_ENDS: Final = frozenset({ConsumerMemberState.OUTSIDE, ConsumerMemberState.FAILING})
+CONSUMER_MOVES: Final[dict[ConsumerMemberState, frozenset[ConsumerMemberState]]] = {
+    ConsumerMemberState.UNSUBSCRIBED: frozenset({ConsumerMemberState.JOINING}),
+    ConsumerMemberState.JOINING: _LOST | {ConsumerMemberState.RECONCILING},
+    ConsumerMemberState.RECONCILING: _LOST | {ConsumerMemberState.STABLE},
+    ConsumerMemberState.STABLE: _LOST | {ConsumerMemberState.RECONCILING},
+    ConsumerMemberState.FENCED: frozenset({ConsumerMemberState.JOINING}),
+    ConsumerMemberState.STALE: frozenset({ConsumerMemberState.JOINING}),
+    ConsumerMemberState.FATAL: frozenset(),
+}
+"""Beside these: every state moves to UNSUBSCRIBED when the program leaves, or when it failed, and
+every one to FATAL."""
+
+CONSUMER_ENDS: Final = frozenset({ConsumerMemberState.UNSUBSCRIBED, ConsumerMemberState.FATAL})
 
 _INSIDE: Final = frozenset(
     {ConsumerMemberState.JOINING, ConsumerMemberState.RECONCILING, ConsumerMemberState.STABLE}
@@ -116,25 +114,6 @@ class _Beat(Enum):
     DUE = "the interval, or something to tell at once"
     SENT = "the answer to the one before"
     PAUSING = "the pause after a failure"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMembershipSettings:
-    """Kafka's settings of a member of a consumer group; the rest is the broker's to say."""
-
-    max_poll_interval_ms: int
-    instance_id: str | None = None
-    rack: str | None = None
-    assignor: str | None = None
-
-    @classmethod
-    def of(cls, options: ConsumerOptions) -> ConsumerMembershipSettings:
-        return cls(
-            max_poll_interval_ms=options.max_poll_interval_ms,
-            instance_id=options.group_instance_id,
-            rack=options.client_rack or None,
-            assignor=options.group_remote_assignor,
-        )
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -160,25 +139,25 @@ class ConsumerMembership:
         self,
         turn: ConsumerTurn,
         group_id: str,
-        settings: ConsumerMembershipSettings,
+        options: ConsumerOptions,
         member_id: str,
         *,
-        table: SubscriptionState,
-        readers: ConsumerStreams,
+        subscriptions: SubscriptionState,
+        streams: ConsumerStreams,
         topics: SubscribedTopics,
-        holdings: OwnedPartitions,
+        owned_partitions: OwnedPartitions,
     ) -> None:
-        self.state = ConsumerMemberState.OUTSIDE
+        self.state = ConsumerMemberState.UNSUBSCRIBED
         self.epoch = NO_GENERATION
         self.failure: Failure | None = None  # why it is over
         self.group_id = group_id
         self._turn = turn
-        self._settings = settings
+        self._options = options
         self._member_id = member_id
-        self._table = table
-        self._readers = readers
+        self._subscriptions = subscriptions
+        self._streams = streams
         self._topics = topics
-        self._holdings = holdings
+        self._owned_partitions = owned_partitions
         self._assigned: PartitionsById = {}
         self._ids: dict[TopicPartition, UUID] = {}  # of the topics of what it has
         self._has_given_up = False  # and not told so yet
@@ -194,8 +173,8 @@ class ConsumerMembership:
     def identity(self) -> Identity:
         """As whom commits are made; without an epoch, as somebody outside the group."""
         if self.is_lost:
-            return Identity(instance_id=self._settings.instance_id)
-        return Identity(self.epoch, self._member_id, self._settings.instance_id)
+            return Identity(instance_id=self._options.group_instance_id)
+        return Identity(self.epoch, self._member_id, self._options.group_instance_id)
 
     @property
     def is_lost(self) -> bool:
@@ -204,7 +183,7 @@ class ConsumerMembership:
 
     @property
     def is_running(self) -> bool:
-        return self.state is not ConsumerMemberState.OUTSIDE
+        return self.state is not ConsumerMemberState.UNSUBSCRIBED
 
     def _move(self, state: ConsumerMemberState) -> None:
         if state not in CONSUMER_MOVES[self.state] and state not in CONSUMER_ENDS:
@@ -215,7 +194,7 @@ class ConsumerMembership:
 
     def start(self) -> None:
         """Join, and stay a member from now on."""
-        self._move(ConsumerMemberState.LETTING_GO)
+        self._move(ConsumerMemberState.JOINING)
 
     def request_join(self, reason: str) -> None:
         """The program wants other topics: the coordinator hears of it at once."""
@@ -233,13 +212,13 @@ class ConsumerMembership:
 
     def leave(self, reason: str) -> None:
         """Tell the coordinator, so that it need not wait for the session to time out."""
-        is_inside = self.state in _INSIDE
-        self._forget()
-        self._move(ConsumerMemberState.OUTSIDE)
+        is_inside = self.state in _INSIDE and not self._has_to_join
+        self._clear_membership()
+        self._move(ConsumerMemberState.UNSUBSCRIBED)
         self._send_leave(is_told=is_inside, is_last=True)
 
     def _send_leave(self, *, is_told: bool, is_last: bool) -> None:
-        instance_id = self._settings.instance_id
+        instance_id = self._options.group_instance_id
         self._turn.instruct(
             SendConsumerLeave(
                 self._member_id if is_told else "",
@@ -257,45 +236,51 @@ class ConsumerMembership:
         if self._is_beat_wanted and self._beat is _Beat.DUE and is_resolved:
             self._send()
             return True
-        if self.state is ConsumerMemberState.OUTSIDE or self._holdings.is_changing:
+        if self.state is ConsumerMemberState.UNSUBSCRIBED or self._owned_partitions.is_changing:
             return False
-        if len(self._table) and self.state in (
-            ConsumerMemberState.LETTING_GO,
-            ConsumerMemberState.FAILING,
+        if len(self._subscriptions) and (
+            self._has_to_join or self.state is ConsumerMemberState.FATAL
         ):
-            self._holdings.lose()
+            self._owned_partitions.lose_partitions()
             return True
         match self.state:
-            case ConsumerMemberState.LETTING_GO if not self._is_too_slow:
+            case _ if self._has_to_join and not self._is_too_slow:
                 self._ids.clear()
-                self._move(ConsumerMemberState.JOINING)
+                if self.state is not ConsumerMemberState.JOINING:
+                    self._move(ConsumerMemberState.JOINING)
                 self._send()
             case ConsumerMemberState.RECONCILING:
                 return self._reconcile()
-            case ConsumerMemberState.FAILING:
-                self._move(ConsumerMemberState.OUTSIDE)
-                self._turn.has_news = True  # a call that waits for records raises it
+            case ConsumerMemberState.FATAL:
+                self._move(ConsumerMemberState.UNSUBSCRIBED)
+                self._turn.wakes_program = True  # a call that waits for records raises it
             case _:
                 return False
         return True
 
+    @property
+    def _has_to_join(self) -> bool:
+        """The coordinator has to be asked for a place, and was not yet."""
+        is_new = self.state is ConsumerMemberState.JOINING and self._beat is _Beat.NONE
+        return is_new or self.state in _LOST
+
     def _reconcile(self) -> bool:
         """One step from what it has to what is assigned."""
         assigned, is_complete = self._find_assigned()
-        mine = self._table.partitions
+        mine = self._subscriptions.partitions
         leaving = frozenset(one for one in mine if assigned.get(one) != self._ids.get(one))
         coming = assigned.keys() - mine
         if leaving:
             self._has_given_up = True
-            self._holdings.give_up(leaving)
+            self._owned_partitions.revoke_partitions(leaving)
         elif self._has_given_up:
             # Only now somebody else may have them.
             self._has_given_up = False
             self._is_beat_wanted = True
-        elif coming and not self._holdings.is_leaving:
+        elif coming and not self._owned_partitions.is_leaving:
             self._ids = {one: self._ids[one] for one in mine}
             self._ids |= {one: assigned[one] for one in coming}
-            self._holdings.take_over(frozenset(coming))
+            self._owned_partitions.assign_partitions(frozenset(coming))
         elif is_complete:
             self._move(ConsumerMemberState.STABLE)
         else:
@@ -329,7 +314,7 @@ class ConsumerMembership:
         has_other_pattern = pattern != (before.pattern if before else "")
         says_pattern = has_other_pattern or (before is None and self._has_told_pattern)
         self._has_told_pattern = self._has_told_pattern or bool(pattern)
-        settings = self._settings
+        options = self._options
         self._beat, self._told, self._is_beat_wanted = _Beat.SENT, told, False
         self._beat_count += 1
         self._turn.instruct(
@@ -337,10 +322,10 @@ class ConsumerMembership:
                 beat=self._beat_count,
                 member_id=self._member_id,
                 epoch=JOINING_EPOCH if is_joining else self.epoch,
-                instance_id=settings.instance_id,
-                rack=settings.rack if before is None else None,
-                rebalance_timeout_ms=settings.max_poll_interval_ms if before is None else None,
-                assignor=settings.assignor if before is None else None,
+                instance_id=options.group_instance_id,
+                rack=options.client_rack or None if before is None else None,
+                rebalance_timeout_ms=options.max_poll_interval_ms if before is None else None,
+                assignor=options.group_remote_assignor if before is None else None,
                 topics=None if before and before.topics == told.topics else told.topics,
                 owned=None if before and before.owned == told.owned else told.owned,
                 pattern=pattern if says_pattern else None,
@@ -357,7 +342,7 @@ class ConsumerMembership:
     def _owned(self) -> frozenset[tuple[UUID, int]]:
         """What it has, and what it is about to take: a member that did not name these would say
         that it has given them up, and take them all the same if the answer to that were lost."""
-        mine = {(self._ids[one], one.partition) for one in self._table.partitions}
+        mine = {(self._ids[one], one.partition) for one in self._subscriptions.partitions}
         return frozenset(mine).union(
             (topic_id, index) for topic_id, some in self._assigned.items() for index in some
         )
@@ -369,8 +354,8 @@ class ConsumerMembership:
 
     @property
     def _is_too_slow(self) -> bool:
-        idle_seconds = self._readers.idle_seconds(self._turn.now)
-        return idle_seconds > self._settings.max_poll_interval_ms / 1000
+        idle_seconds = self._streams.idle_seconds(self._turn.now)
+        return idle_seconds > self._options.max_poll_interval_ms / 1000
 
     def on_heartbeat_due(self, beat: int) -> None:
         if beat != self._beat_count:
@@ -415,13 +400,13 @@ class ConsumerMembership:
                 self._refused_pattern = pattern
                 self._arm(_Beat.PAUSING, self._turn.backoff_seconds(0))
             case Reaction.STOP:
-                self._forget()
+                self._clear_membership()
                 self.failure = failure
-                self._move(ConsumerMemberState.FAILING)
-                self._holdings.lose()
+                self._move(ConsumerMemberState.FATAL)
+                self._owned_partitions.lose_partitions()
             case Reaction.START_OVER if self.state is not ConsumerMemberState.JOINING:
                 self._turn.log(f"group {self.group_id} has lost this member: {failure}")
-                self._lose()
+                self._lose_membership(ConsumerMemberState.FENCED)
             case _:
                 self._arm(_Beat.PAUSING, self._turn.backoff_seconds(self._attempt))
                 self._attempt += 1
@@ -431,19 +416,19 @@ class ConsumerMembership:
     def _leave_for_slowness(self) -> None:
         self._turn.log(
             "the program asked for no records for more than max.poll.interval.ms="
-            f"{self._settings.max_poll_interval_ms}; leaving group {self.group_id}, until it does",
+            f"{self._options.max_poll_interval_ms}; leaving group {self.group_id}, until it does",
             is_warning=True,
         )
         self._send_leave(is_told=True, is_last=False)
-        self._lose()
+        self._lose_membership(ConsumerMemberState.STALE)
 
-    def _lose(self) -> None:
+    def _lose_membership(self, state: ConsumerMemberState) -> None:
         """What it had is others'; it joins again when the program has let go of it."""
-        self._forget()
-        self._move(ConsumerMemberState.LETTING_GO)
-        self._holdings.lose()
+        self._clear_membership()
+        self._move(state)
+        self._owned_partitions.lose_partitions()
 
-    def _forget(self) -> None:
+    def _clear_membership(self) -> None:
         self.epoch = NO_GENERATION
         self._assigned = {}
         self._told = None

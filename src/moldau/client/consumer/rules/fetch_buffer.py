@@ -115,12 +115,17 @@ class HeavyBatch(NamedTuple):
 class _Run:
     """Decoded records of one batch, on their way out."""
 
-    __slots__ = ("chunk", "end", "is_whole", "records", "rest")
+    __slots__ = ("completed", "end", "is_whole", "records", "rest")
 
     def __init__(
-        self, chunk: CompletedFetch, records: list[ConsumerRecord], end: Position, *, is_whole: bool
+        self,
+        completed: CompletedFetch,
+        records: list[ConsumerRecord],
+        end: Position,
+        *,
+        is_whole: bool,
     ) -> None:
-        self.chunk = chunk
+        self.completed = completed
         self.records = records
         self.rest = iter(records)
         self.end = end  # the position when all are given
@@ -141,7 +146,7 @@ class _Run:
             return self.end
         last = self.last_given
         if last is None:
-            return self.chunk.position
+            return self.completed.position
         return Position(last.offset + 1, last.leader_epoch)
 
 
@@ -150,7 +155,7 @@ class FetchBuffer:
 
     def __init__(self, decoding: Decoding) -> None:
         self._decoding = decoding
-        self._chunks: deque[CompletedFetch] = deque()  # with that of the run
+        self._completed: deque[CompletedFetch] = deque()  # with that of the run
         self._paused: frozenset[TopicPartition] = frozenset()
         self._run: _Run | None = None
         self._passed: dict[TopicPartition, Position] = {}  # by runs that are over
@@ -162,7 +167,7 @@ class FetchBuffer:
 
     # Giving
 
-    def take(self, limit: int) -> list[ConsumerRecord]:
+    def take_records(self, limit: int) -> list[ConsumerRecord]:
         """The next records, as many as there are up to the limit; raises what is wrong with one.
 
         What was wrong is raised again until the position is moved past it.
@@ -171,7 +176,7 @@ class FetchBuffer:
         taken: list[ConsumerRecord] = []
         while True:
             if self._run is not None:
-                began.setdefault(self._run.chunk.partition, self._run.position)
+                began.setdefault(self._run.completed.partition, self._run.position)
                 taken += islice(self._run.rest, limit - len(taken))
             try:
                 if len(taken) >= limit or not self._start_run():
@@ -201,11 +206,11 @@ class FetchBuffer:
         self._retire_run()
         taken: list[RawBatch] = []
         size_bytes = 0
-        while (not taken or size_bytes < limit_bytes) and (chunk := self._take_chunk()):
-            began.setdefault(chunk.partition, chunk.position)
-            taken.append(self._take_batch(chunk))
+        while (not taken or size_bytes < limit_bytes) and (completed := self._take_completed()):
+            began.setdefault(completed.partition, completed.position)
+            taken.append(self._take_batch(completed))
             size_bytes += len(taken[-1].data)
-            self._passed[chunk.partition] = chunk.position
+            self._passed[completed.partition] = completed.position
         self.has_given = self.has_given or bool(taken)
         return taken
 
@@ -215,16 +220,16 @@ class FetchBuffer:
         self._began = {}
         return self._began
 
-    def _take_batch(self, chunk: CompletedFetch) -> RawBatch:
-        batch = chunk.batches[chunk.at]
+    def _take_batch(self, completed: CompletedFetch) -> RawBatch:
+        batch = completed.batches[completed.at]
         if self._decoding.check_crcs:
-            require_crc(batch, chunk.partition)
-        end = _find_batch_end(chunk)
+            require_crc(batch, completed.partition)
+        end = _find_batch_end(completed)
         taken = RawBatch(
-            chunk.partition, batch.data, batch.header, chunk.position.offset, end.offset
+            completed.partition, batch.data, batch.header, completed.position.offset, end.offset
         )
-        chunk.position = end
-        chunk.at += 1
+        completed.position = end
+        completed.at += 1
         return taken
 
     # Positions
@@ -232,7 +237,7 @@ class FetchBuffer:
     def position(self, partition: TopicPartition) -> Position | None:
         """What is given next of a partition of which something was given since `mark_processed`."""
         run = self._run
-        if run is not None and run.chunk.partition == partition:
+        if run is not None and run.completed.partition == partition:
             return run.position
         return self._passed.get(partition)
 
@@ -242,15 +247,15 @@ class FetchBuffer:
         if run is None:
             return {}
         if count >= run.left_count:
-            return {run.chunk.partition: run.end}
+            return {run.completed.partition: run.end}
         last = run.records[len(run.records) - run.left_count + count - 1]
-        return {run.chunk.partition: Position(last.offset + 1, last.leader_epoch)}
+        return {run.completed.partition: Position(last.offset + 1, last.leader_epoch)}
 
     def mark_processed(self) -> Mapping[TopicPartition, Position]:
         """The program has dealt with all that was given: the positions that moved since."""
         moved, self._passed = self._passed, {}
         if self._run is not None:
-            moved[self._run.chunk.partition] = self._run.position
+            moved[self._run.completed.partition] = self._run.position
         self._began = {}
         self.has_given = False
         return moved
@@ -262,7 +267,7 @@ class FetchBuffer:
         last = self._run.last_given
         if last is None:
             return {}
-        return {self._run.chunk.partition: Position(last.offset, last.leader_epoch)}
+        return {self._run.completed.partition: Position(last.offset, last.leader_epoch)}
 
     @property
     def sign_of_life(self) -> tuple[int, int]:
@@ -273,13 +278,13 @@ class FetchBuffer:
     # Filling
 
     def add(self, chunks: Iterable[CompletedFetch]) -> None:
-        self._chunks += chunks
+        self._completed += chunks
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Forget what there is of these partitions."""
-        if self._run is not None and self._run.chunk.partition in partitions:
+        if self._run is not None and self._run.completed.partition in partitions:
             self._run = None
-        self._drop_chunks(partitions)
+        self._drop_completed(partitions)
         for partition in partitions:
             self._passed.pop(partition, None)
             self._began.pop(partition, None)
@@ -292,16 +297,18 @@ class FetchBuffer:
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Forget what would be given of these; what was given counts still."""
         self._interrupt_run(partitions)
-        self._drop_chunks(partitions)
+        self._drop_completed(partitions)
 
     def _interrupt_run(self, partitions: Collection[TopicPartition]) -> None:
-        if self._run is not None and self._run.chunk.partition in partitions:
+        if self._run is not None and self._run.completed.partition in partitions:
             self._began = dict(self.find_failed())  # the program may be at work on that
             self._retire_run()
 
-    def _drop_chunks(self, partitions: Collection[TopicPartition]) -> None:
-        if any(chunk.partition in partitions for chunk in self._chunks):
-            self._chunks = deque(one for one in self._chunks if one.partition not in partitions)
+    def _drop_completed(self, partitions: Collection[TopicPartition]) -> None:
+        if any(completed.partition in partitions for completed in self._completed):
+            self._completed = deque(
+                one for one in self._completed if one.partition not in partitions
+            )
 
     @property
     def has_more(self) -> bool:
@@ -309,8 +316,8 @@ class FetchBuffer:
         if self._run is not None and self._run.left_count:
             return True
         return any(
-            chunk.partition not in self._paused and chunk.at < len(chunk.batches)
-            for chunk in self._chunks
+            completed.partition not in self._paused and completed.at < len(completed.batches)
+            for completed in self._completed
         )
 
     # Decoding elsewhere
@@ -320,13 +327,15 @@ class FetchBuffer:
         if self._run is not None and self._run.left_count:
             return None
         self._retire_run()
-        chunk = self._take_chunk()
-        if chunk is None:
+        completed = self._take_completed()
+        if completed is None:
             return None
-        batch = chunk.batches[chunk.at]
+        batch = completed.batches[completed.at]
         if batch.header.codec == Codec.NONE or len(batch.data) < HEAVY_BYTES:
             return None
-        return HeavyBatch(chunk.partition, batch, chunk.position.offset, self._decoding.check_crcs)
+        return HeavyBatch(
+            completed.partition, batch, completed.position.offset, self._decoding.check_crcs
+        )
 
     def keep_decoded(self, heavy: HeavyBatch, records: list[ConsumerRecord]) -> None:
         """For when the batch is due, if it still is then."""
@@ -338,61 +347,63 @@ class FetchBuffer:
         """Decode batches until one has records; False when none is left."""
         while True:
             self._retire_run()
-            chunk = self._take_chunk()
-            if chunk is None:
+            completed = self._take_completed()
+            if completed is None:
                 return False
-            self._run = self._decode(chunk)
+            self._run = self._decode(completed)
             if self._run.records:
                 return True
 
-    def _decode(self, chunk: CompletedFetch) -> _Run:
+    def _decode(self, completed: CompletedFetch) -> _Run:
         decoding = self._decoding
-        batch = chunk.batches[chunk.at]
-        offset = chunk.position.offset
+        batch = completed.batches[completed.at]
+        offset = completed.position.offset
         ahead, self._decoded_ahead = self._decoded_ahead, None
         if ahead is not None and ahead[0].batch is batch and ahead[0].from_offset == offset:
             records = ahead[1]
         else:
-            records = decode_batch(batch, chunk.partition, offset, check_crc=decoding.check_crcs)
+            records = decode_batch(
+                batch, completed.partition, offset, check_crc=decoding.check_crcs
+            )
         if decoding.key_deserializer is None and decoding.value_deserializer is None:
-            return _Run(chunk, records, _find_batch_end(chunk), is_whole=True)
+            return _Run(completed, records, _find_batch_end(completed), is_whole=True)
         read, failure = deserialize_all(
             records, decoding.key_deserializer, decoding.value_deserializer
         )
         if failure is None:
-            return _Run(chunk, read, _find_batch_end(chunk), is_whole=True)
+            return _Run(completed, read, _find_batch_end(completed), is_whole=True)
         if not read:
             raise failure
         # The failure comes when what precedes it was given: by decoding the batch again.
-        return _Run(chunk, read, Position(records[len(read)].offset), is_whole=False)
+        return _Run(completed, read, Position(records[len(read)].offset), is_whole=False)
 
     def _retire_run(self) -> None:
         """Let the chunk continue where the run is, be it over or not."""
         run, self._run = self._run, None
         if run is None:
             return
-        run.chunk.position = run.position
+        run.completed.position = run.position
         if run.is_whole and not run.left_count:
-            run.chunk.at += 1
-        self._passed[run.chunk.partition] = run.chunk.position
+            run.completed.at += 1
+        self._passed[run.completed.partition] = run.completed.position
 
-    def _take_chunk(self) -> CompletedFetch | None:
+    def _take_completed(self) -> CompletedFetch | None:
         """The first that may be given and has a batch left. Those without are passed."""
-        for chunk in tuple(self._chunks):
-            if chunk.partition in self._paused:
+        for completed in tuple(self._completed):
+            if completed.partition in self._paused:
                 continue
-            if chunk.at < len(chunk.batches):
-                return chunk
-            self._passed[chunk.partition] = chunk.end
-            self._chunks.remove(chunk)
+            if completed.at < len(completed.batches):
+                return completed
+            self._passed[completed.partition] = completed.end
+            self._completed.remove(completed)
         return None
 
 
-def _find_batch_end(chunk: CompletedFetch) -> Position:
+def _find_batch_end(completed: CompletedFetch) -> Position:
     """The position behind the next batch, and behind what is left out after the last."""
-    if chunk.at + 1 >= len(chunk.batches):
-        return chunk.end
-    header = chunk.batches[chunk.at].header
+    if completed.at + 1 >= len(completed.batches):
+        return completed.end
+    header = completed.batches[completed.at].header
     return Position(header.next_offset, header.leader_epoch)
 
 
@@ -479,12 +490,12 @@ class _AbortedFilter:
     """Knows, batch by batch in order, which transactions are open that will be aborted."""
 
     def __init__(self, aborted: AbortedTransactions) -> None:
-        self._coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+        self._assigning = sorted(aborted, key=lambda one: one[1], reverse=True)
         self._open: set[int] = set()  # producer ids
 
     def is_aborted(self, batch: Buffer, header: BatchHeader) -> bool:
-        while self._coming and self._coming[-1][1] <= header.last_offset:
-            self._open.add(self._coming.pop()[0])
+        while self._assigning and self._assigning[-1][1] <= header.last_offset:
+            self._open.add(self._assigning.pop()[0])
         if header.is_control:
             if _is_abort_marker(batch, header):
                 self._open.discard(header.producer_id)

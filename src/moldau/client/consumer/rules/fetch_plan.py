@@ -15,7 +15,6 @@ begin, and what to do when an offset is gone, is not decided here.
 from __future__ import annotations
 
 from collections.abc import Collection, Container
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -56,44 +55,23 @@ _PASSING: Final = frozenset(
 """What passes by itself, or with fresh metadata."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSettings:
-    """Kafka's `fetch.*` settings of a consumer."""
-
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    partition_max_bytes: int
-    read_committed: bool
-    rack: str
-    replica_seconds: float  # how long a near replica is read before the leader is asked
-
-    @classmethod
-    def of(cls, options: ConsumerOptions) -> FetchSettings:
-        return cls(
-            max_wait_ms=options.fetch_max_wait_ms,
-            min_bytes=options.fetch_min_bytes,
-            max_bytes=options.fetch_max_bytes,
-            partition_max_bytes=options.max_partition_fetch_bytes,
-            read_committed=options.isolation_level == "read_committed",
-            rack=options.client_rack,
-            replica_seconds=options.metadata_max_age_ms / 1000,
-        )
+def reads_committed(options: ConsumerOptions) -> bool:
+    return options.isolation_level == "read_committed"
 
 
 class FetchPlan:
     """The fetches of one consumer, and the chunks that nobody has taken yet."""
 
     def __init__(
-        self, turn: ConsumerTurn, table: SubscriptionState, settings: FetchSettings
+        self, turn: ConsumerTurn, subscriptions: SubscriptionState, options: ConsumerOptions
     ) -> None:
         self.is_shared = False  # several readers take chunks, each at its own pace
         self.is_due = False  # something was taken, moved or assigned: look for something to fetch
         self.wants_metadata = False
         self.wants_positions = False  # a partition has to have one before it can be fetched
         self._turn = turn
-        self._table = table
-        self._settings = settings
+        self._subscriptions = subscriptions
+        self._options = options
         self._ready: dict[TopicPartition, CompletedFetch] = {}  # in the order of arrival
         self._busy: set[int] = set()  # brokers that are busy or pausing
         self._failure_counts: dict[int, int] = {}  # in a row, by broker
@@ -102,13 +80,13 @@ class FetchPlan:
 
     # Asking
 
-    def plan(self) -> None:
+    def plan_fetches(self) -> None:
         """Ask every idle broker for all that can be fetched from it now."""
         self.is_due = False
         self._forget_moved()
         wanted: dict[int, list[TopicPartitionState]] = {}
         holding: set[int] = set()  # brokers of which something waits to be taken
-        for state in self._table:
+        for state in self._subscriptions:
             if not state.is_fetchable:
                 continue
             broker_id = self._choose_broker(state)
@@ -120,10 +98,12 @@ class FetchPlan:
                 wanted.setdefault(broker_id, []).append(state)
         for broker_id, states in wanted.items():
             if broker_id not in holding or self.is_shared:
-                self._ask(broker_id, states, is_short=broker_id in holding)
+                self._request_due(broker_id, states, is_short=broker_id in holding)
 
-    def _ask(self, broker_id: int, states: list[TopicPartitionState], *, is_short: bool) -> None:
-        max_wait_ms = self._settings.max_wait_ms
+    def _request_due(
+        self, broker_id: int, states: list[TopicPartitionState], *, is_short: bool
+    ) -> None:
+        max_wait_ms = self._options.fetch_max_wait_ms
         if is_short:
             max_wait_ms = min(max_wait_ms, _SHORT_WAIT_MS)
         rows = dict(map(self._row, states))
@@ -160,8 +140,8 @@ class FetchPlan:
             if self._is_behind(state, leader_epoch):
                 self.wants_metadata = True
                 return False
-            self._table.leader_changed(state.partition, leader_epoch)
-        if state.need is FetchState.READY:
+            self._subscriptions.leader_changed(state.partition, leader_epoch)
+        if state.fetch_state is FetchState.FETCHING:
             return True
         self.wants_positions = True
         return False
@@ -177,7 +157,7 @@ class FetchPlan:
 
     def _forget_moved(self) -> None:
         for partition, epoch in tuple(self._behind):
-            state = self._table.find(partition)
+            state = self._subscriptions.find(partition)
             if state is None or state.epoch != epoch:
                 del self._behind[partition, epoch]
 
@@ -190,26 +170,26 @@ class FetchPlan:
             fetch_offset=state.fetch_offset,
             last_fetched_epoch=-1,
             log_start_offset=-1,
-            partition_max_bytes=self._settings.partition_max_bytes,
+            partition_max_bytes=self._options.max_partition_fetch_bytes,
         )
         return (TopicKey(topic.name, topic.topic_id), index), row
 
     # Taking
 
-    def take(self, partitions: Container[TopicPartition]) -> list[CompletedFetch]:
+    def take_fetches(self, partitions: Container[TopicPartition]) -> list[CompletedFetch]:
         """What has come of these partitions, in order. Void and paused chunks are not given."""
         taken: list[CompletedFetch] = []
-        for chunk in tuple(self._ready.values()):
-            state = self._table.find(chunk.partition)
-            if state is None or state.epoch != chunk.epoch:
-                del self._ready[chunk.partition]
-            elif not state.is_paused and chunk.partition in partitions:
-                del self._ready[chunk.partition]
-                taken.append(chunk)
+        for completed in tuple(self._ready.values()):
+            state = self._subscriptions.find(completed.partition)
+            if state is None or state.epoch != completed.epoch:
+                del self._ready[completed.partition]
+            elif not state.is_paused and completed.partition in partitions:
+                del self._ready[completed.partition]
+                taken.append(completed)
         self.is_due = self.is_due or bool(taken)
         return taken
 
-    def forget(self, partitions: Collection[TopicPartition]) -> None:
+    def forget_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Drop what came of these partitions."""
         for partition in partitions:
             self._ready.pop(partition, None)
@@ -245,11 +225,11 @@ class FetchPlan:
             name = topic.name if topic.name is not None else names.get(topic.topic_id)
             for row in topic.partitions:
                 partition = TopicPartition(name or "", row.partition)
-                state = self._table.find(partition)
+                state = self._subscriptions.find(partition)
                 # What was moved in the meantime, or is not wanted any more, does not count.
                 if state is None or state.epoch != fetch.epochs.get(partition):
                     continue
-                is_wanted = state.need is FetchState.READY and not state.is_held
+                is_wanted = state.fetch_state is FetchState.FETCHING and not state.is_held
                 if is_wanted and partition not in self._ready:
                     self._take_row(fetch.broker_id, state, row)
 
@@ -262,15 +242,15 @@ class FetchPlan:
         state.log_start_offset = max(row.log_start_offset, state.log_start_offset)
         if row.preferred_read_replica != NO_BROKER:
             state.preferred_replica = row.preferred_read_replica
-            state.preferred_until = self._turn.now + self._settings.replica_seconds
+            state.preferred_until = self._turn.now + self._options.metadata_max_age_ms / 1000
         if not row.records:
             return
         try:
-            aborted = row.aborted_transactions if self._settings.read_committed else None
+            aborted = row.aborted_transactions if reads_committed(self._options) else None
             found = split_batches(row.records, state.fetch_offset, aborted)
         except KafkaError as error:
-            self._table.fail(state, error)
-            self._turn.has_news = True
+            self._subscriptions.fail(state, error)
+            self._turn.wakes_program = True
             return
         if found.next_offset == state.fetch_offset:
             return
@@ -278,15 +258,15 @@ class FetchPlan:
         self._ready[state.partition] = CompletedFetch(
             state.partition, state.epoch, start, found.batches, end
         )
-        self._table.fetched(state, end)
-        self._turn.has_news = True
+        self._subscriptions.fetched(state, end)
+        self._turn.wakes_program = True
 
     def _take_error(self, broker_id: int, state: TopicPartitionState, code: ErrorCode) -> None:
         if state.preferred_replica == broker_id:
             state.preferred_replica = None  # the leader knows better
         elif code not in _PASSING:
-            self._table.fail(state, error_for(code, None, str(state.partition)))
-            self._turn.has_news = True
+            self._subscriptions.fail(state, error_for(code, None, str(state.partition)))
+            self._turn.wakes_program = True
             return
         self.wants_metadata = True
         key = (state.partition, state.epoch)

@@ -174,23 +174,19 @@ class ArmTimer(NamedTuple):
     seconds: float
 
 
-ConsumerInstruction: TypeAlias = (
-    Refresh
-    | Fetch
-    | LookUpOffsets
-    | Validate
-    | LookUpCommitted
+CoordinatorInstruction: TypeAlias = (
+    LookUpCommitted
+    | SendCommit
     | SendJoin
-    | LearnTopics
     | SendSync
     | SendHeartbeat
     | SendLeave
     | SendConsumerHeartbeat
     | SendConsumerLeave
-    | SendCommit
-    | FinishCommit
-    | WriteLog
-    | ArmTimer
+)
+FetcherInstruction: TypeAlias = Fetch | Refresh | LookUpOffsets | Validate | LearnTopics
+ConsumerInstruction: TypeAlias = (
+    FetcherInstruction | CoordinatorInstruction | FinishCommit | WriteLog | ArmTimer
 )
 
 
@@ -203,7 +199,15 @@ class MachineTurn(Generic[InstructionT]):
     Of a consumer's machine, and of a queue's, which has other instructions and timers.
     """
 
-    __slots__ = ("_backoff", "_chance", "cluster", "failures", "has_news", "instructions", "now")
+    __slots__ = (
+        "_backoff",
+        "_chance",
+        "cluster",
+        "failures",
+        "instructions",
+        "now",
+        "wakes_program",
+    )
 
     def __init__(self, now: float, backoff: Backoff, chance: Chance) -> None:
         self._backoff = backoff
@@ -212,7 +216,7 @@ class MachineTurn(Generic[InstructionT]):
         self.cluster = ClusterMetadata()
         self.instructions: list[InstructionT] = []
         self.failures: list[Exception] = []  # to be raised by the program's next calls
-        self.has_news = False  # something has happened that the program may wait for
+        self.wakes_program = False  # something has happened that the program may wait for
 
     def instruct(self, instruction: InstructionT) -> None:
         self.instructions.append(instruction)
@@ -220,7 +224,7 @@ class MachineTurn(Generic[InstructionT]):
     def raise_later(self, failure: Exception) -> None:
         """Have one of the program's next calls raise it."""
         self.failures.append(failure)
-        self.has_news = True
+        self.wakes_program = True
 
     def backoff_seconds(self, attempt: int) -> float:
         return self._backoff.delay_seconds(attempt, self._chance)

@@ -2,23 +2,22 @@
 
 The parts, each with its own table of states:
 
-    positions            where the program is in each partition, and what has to be found out first
-    look_ups             the questions about that, one at a time
-    readers              who takes records, and what was dealt with
+    subscription_state   what to read, where the program is in each partition, its streams
+    fetch_buffer         fetched records, until they are given
     fetch_plan           what to fetch from whom
-    subscribed_topics    what to read, and when to ask for metadata
-    commits              which offsets are committed when, and again
-    hand_over            partitions that come and go, without the program being disturbed
-    membership           the place in the group, by the classic protocol
+    offset_manager       which offsets are committed when, and where a consumer begins
+    rebalance_listener   partitions that come and go, without the program being disturbed
+    classic_membership   the place in the group, by the classic protocol
     consumer_membership  the same by the consumer protocol (KIP-848)
 
 Each call of a method is an event. It happens in a turn: `begin_turn` tells the time and what is
-known of the cluster, `end_turn` gives the instructions (`consumer_instructions`), which shells
+known of the cluster, `end_turn` gives the instructions (`instructions`), which shells
 carry out and answer with further events. In between nothing happens by itself.
 
-The program comes in when it wants records and there are none at hand, or when something waits for
-it (`attention`): `rest`, then `attend` and `serve` until there is something to take, then `go_on`.
-In between it owns what it was given, and nothing changes for it: a rebalance waits at the door.
+The program polls when it wants records and there are none at hand, or when something waits for it
+(`attention`): `begin_poll`, then `prepare_poll` and `fill_buffer` until there is something to take,
+then `end_poll`. Between polls it owns what it was given, and nothing changes for it: a rebalance
+waits for the next poll.
 """
 
 from __future__ import annotations
@@ -28,16 +27,10 @@ from contextlib import AbstractContextManager
 from typing import Final, TypeAlias
 
 from moldau.client.consumer.rules.assignors import Assignor
-from moldau.client.consumer.rules.classic_membership import (
-    ClassicMembership,
-    ClassicMembershipSettings,
-)
-from moldau.client.consumer.rules.consumer_membership import (
-    ConsumerMembership,
-    ConsumerMembershipSettings,
-)
+from moldau.client.consumer.rules.classic_membership import ClassicMembership
+from moldau.client.consumer.rules.consumer_membership import ConsumerMembership
 from moldau.client.consumer.rules.fetch_buffer import Decoding, Position
-from moldau.client.consumer.rules.fetch_plan import FetchPlan, FetchSettings
+from moldau.client.consumer.rules.fetch_plan import FetchPlan, reads_committed
 from moldau.client.consumer.rules.instructions import (
     ConsumerInstruction,
     ConsumerTimer,
@@ -103,29 +96,31 @@ class ConsumerMachine:
         self.is_closed = False
         self.has_left = False
         self.commits_before = group_id is not None and commit_mode is CommitMode.BEFORE
-        self._reads_committed = options.isolation_level == "read_committed"
+        self._reads_committed = reads_committed(options)
         self._interval_seconds = options.auto_commit_interval_ms / 1000
         self._has_begun = False
         self._is_interrupted = False  # until the program was in
         self._leave_reason: str | None = None  # while it leaves
         self._turn = turn = ConsumerTurn(now, backoff, chance)
-        self.table = SubscriptionState(options.auto_offset_reset, has_group=group_id is not None)
-        self.readers = ConsumerStreams(self.table, decoding, now)
-        self.topics = SubscribedTopics(turn, self.table, options.metadata_max_age_ms / 1000)
-        self.plan = FetchPlan(turn, self.table, FetchSettings.of(options))
-        self.look_ups = OffsetFetcher(turn, self.table)
+        self.subscriptions = SubscriptionState(
+            options.auto_offset_reset, has_group=group_id is not None
+        )
+        self.streams = ConsumerStreams(self.subscriptions, decoding, now)
+        self.topics = SubscribedTopics(turn, self.subscriptions, options.metadata_max_age_ms / 1000)
+        self.fetch_plan = FetchPlan(turn, self.subscriptions, options)
+        self.offset_fetcher = OffsetFetcher(turn, self.subscriptions)
         self.commits: OffsetCommits | None = None
         if group_id is not None:
             self.commits = OffsetCommits(
                 turn,
-                self.table,
+                self.subscriptions,
                 group_id,
                 mode=commit_mode,
                 interval_seconds=self._interval_seconds,
                 timeout_seconds=options.default_api_timeout_ms / 1000,
             )
-        self.holdings = OwnedPartitions(
-            turn, self.table, self.readers, self.plan, self.commits, listened_to
+        self.owned_partitions = OwnedPartitions(
+            turn, self.subscriptions, self.streams, self.fetch_plan, self.commits, listened_to
         )
         self.membership: GroupMembership | None = None
         if group_id is not None:
@@ -144,22 +139,22 @@ class ConsumerMachine:
             return ClassicMembership(
                 self._turn,
                 group_id,
-                ClassicMembershipSettings.of(options),
+                options,
                 assignors,
-                table=self.table,
-                readers=self.readers,
+                subscriptions=self.subscriptions,
+                streams=self.streams,
                 topics=self.topics,
-                holdings=self.holdings,
+                owned_partitions=self.owned_partitions,
             )
         return ConsumerMembership(
             self._turn,
             group_id,
-            ConsumerMembershipSettings.of(options),
+            options,
             member_id,
-            table=self.table,
-            readers=self.readers,
+            subscriptions=self.subscriptions,
+            streams=self.streams,
             topics=self.topics,
-            holdings=self.holdings,
+            owned_partitions=self.owned_partitions,
         )
 
     # Turns
@@ -174,41 +169,41 @@ class ConsumerMachine:
         while self._take_step():
             pass
         if self._has_begun and not self.is_closed:
-            self._ask()
+            self._request_due()
         instructions, turn.instructions = turn.instructions, []
-        has_news, turn.has_news = turn.has_news, False
+        wakes_program, turn.wakes_program = turn.wakes_program, False
         self.attention = self._is_interrupted or self._needs_attention()
-        return instructions, has_news
+        return instructions, wakes_program
 
     def _take_step(self) -> bool:
         if self.commits is None or self.membership is None:
-            return self.holdings.advance()
+            return self.owned_partitions.advance()
         self.commits.identity = self._find_identity(self.membership)
         return (
-            self.holdings.advance()
+            self.owned_partitions.advance()
             or self._advance_leaving(self.commits, self.membership)
             or self.membership.advance()
         )
 
-    def _ask(self) -> None:
-        if self.plan.is_due:
-            self.plan.plan()
-        if self.plan.wants_positions:
-            self.plan.wants_positions = False
+    def _request_due(self) -> None:
+        if self.fetch_plan.is_due:
+            self.fetch_plan.plan_fetches()
+        if self.fetch_plan.wants_positions:
+            self.fetch_plan.wants_positions = False
             self.want_positions()
-        self.topics.is_wanted = self.topics.is_wanted or self.plan.wants_metadata
-        self.plan.wants_metadata = False
-        self.look_ups.maybe_ask()
+        self.topics.is_wanted = self.topics.is_wanted or self.fetch_plan.wants_metadata
+        self.fetch_plan.wants_metadata = False
+        self.offset_fetcher.maybe_ask()
         self.topics.maybe_refresh()
 
     def _needs_attention(self) -> bool:
         return bool(
             self.is_closed
-            or self.holdings.hand_over is not None
-            or self.holdings.calls
+            or self.owned_partitions.revocation is not None
+            or self.owned_partitions.calls
             or self._turn.failures
             or self._fatal is not None
-            or self.readers.has_void
+            or self.streams.has_void
         )
 
     @property
@@ -230,11 +225,11 @@ class ConsumerMachine:
             case TimerKind.METADATA_AGE if isinstance(key, int):
                 self.topics.on_aged(key)
             case TimerKind.LOOK_UP:
-                self.look_ups.on_pause_over()
+                self.offset_fetcher.on_pause_over()
             case TimerKind.BROKER if isinstance(key, int):
-                self.plan.on_broker_free(key)
+                self.fetch_plan.on_broker_free(key)
             case TimerKind.PARTITION if isinstance(key, tuple):
-                self.plan.on_partition_free(key)
+                self.fetch_plan.on_partition_free(key)
             case TimerKind.JOIN if isinstance(key, int) and self.membership is not None:
                 self.membership.on_pause_over(key)
             case TimerKind.HEARTBEAT if isinstance(key, int) and self.membership is not None:
@@ -255,15 +250,17 @@ class ConsumerMachine:
     # What the program wants to read
 
     def subscribe(self, selection: TopicSelection) -> None:
-        if self.topics.selection.is_empty and len(self.table):
+        if self.topics.selection.is_empty and len(self.subscriptions):
             raise ConfigurationError("partitions are assigned by hand; unsubscribe first")
         self.topics.select(selection)
         unwanted: frozenset[TopicPartition] = frozenset()
         if not selection.is_pattern:
-            unwanted = frozenset(p for p in self.table.partitions if p.topic not in selection.names)
+            unwanted = frozenset(
+                p for p in self.subscriptions.partitions if p.topic not in selection.names
+            )
             self._is_interrupted = True
-        self.holdings.set_aside(unwanted)
-        self.holdings.take_up(self.table.partitions - unwanted)
+        self.owned_partitions.suspend_partitions(unwanted)
+        self.owned_partitions.resume_partitions(self.subscriptions.partitions - unwanted)
         if self.membership is not None:
             self.membership.request_join("the subscription has changed")
 
@@ -272,85 +269,85 @@ class ConsumerMachine:
         if not self.topics.selection.is_empty:
             raise ConfigurationError("topics are subscribed to; unsubscribe first")
         wanted = frozenset(TopicPartition(*one) for one in partitions)
-        gone = self.table.partitions - wanted
+        gone = self.subscriptions.partitions - wanted
         if self.commits is not None and self.commits.is_automatic:
-            given = self.readers.given_positions()
+            given = self.streams.given_positions()
             self.commits.commit_positions({p: at for p, at in given.items() if p in gone})
-        self.holdings.release(gone)
-        self.holdings.adopt(wanted - self.table.partitions)
+        self.owned_partitions.remove_partitions(gone)
+        self.owned_partitions.add_partitions(wanted - self.subscriptions.partitions)
         self.topics.is_wanted = True
         self._is_interrupted = True
 
-    def split_readers(self, count: int) -> tuple[ConsumerStream, ...]:
+    def split_streams(self, count: int) -> tuple[ConsumerStream, ...]:
         """Have several readers; what the one before was given counts as dealt with."""
-        self.readers.rest_all(has_failed=False)
-        self._go_back(self.table.partitions)
-        self.plan.is_shared = count > 1
-        return self.readers.split(count, self._turn.now)
+        self.streams.finish_all(has_failed=False)
+        self._go_back(self.subscriptions.partitions)
+        self.fetch_plan.is_shared = count > 1
+        return self.streams.split(count, self._turn.now)
 
-    def retire(self, reader: ConsumerStream, *, has_failed: bool) -> None:
+    def retire(self, stream: ConsumerStream, *, has_failed: bool) -> None:
         """This reader takes nothing any more; others go on where it was."""
-        if reader.is_retired:
+        if stream.is_retired:
             return
-        self.readers.rest(reader, has_failed=has_failed and not self.commits_before)
-        self.holdings.on_rest(reader)
-        left = frozenset(reader.partitions)
-        self.readers.retire(reader)
+        self.streams.finish_processing(stream, has_failed=has_failed and not self.commits_before)
+        self.owned_partitions.on_stream_idle(stream)
+        left = frozenset(stream.partitions)
+        self.streams.retire(stream)
         self._go_back(left)
-        self._turn.has_news = True
+        self._turn.wakes_program = True
 
     def _go_back(self, partitions: Iterable[TopicPartition]) -> None:
         """Read on behind what was dealt with; what was fetched does not count."""
         for partition in sorted(partitions):
-            state = self.table.find(partition)
+            state = self.subscriptions.find(partition)
             if state is not None and state.position is not None:
                 self.seek(partition, state.position)
 
     # The program comes in
 
-    def begin(self) -> None:
+    def start_fetching(self) -> None:
         """The program asks for the first time."""
         if self._has_begun:
             return
         self._has_begun = True
-        self.topics.is_wanted = self.plan.is_due = True
+        self.topics.is_wanted = self.fetch_plan.is_due = True
         if self.commits is not None and self.commits.mode is CommitMode.AFTER:
             self._arm_reminder()
 
-    def rest(self, reader: ConsumerStream) -> None:
+    def begin_poll(self, stream: ConsumerStream) -> None:
         """The program has dealt with all that this reader gave it, and wants more."""
-        self.begin()
-        self.readers.rest(reader)
-        self.holdings.on_rest(reader)
+        self.start_fetching()
+        self.streams.finish_processing(stream)
+        self.owned_partitions.on_stream_idle(stream)
 
-    def attend(self, reader: ConsumerStream) -> bool:
+    def prepare_poll(self, stream: ConsumerStream) -> bool:
         """The program is in: do what has waited for it. Whether it was served, too; else its
         functions may have to be called first."""
-        self.readers.clear_void()
+        self.streams.clear_void()
         membership = self.membership
         is_outside = membership is not None and not membership.is_running
         if membership is not None and is_outside and self._fatal is None and self.topics.is_ready:
             membership.start()
-        if self.holdings.hand_over is not None or self.holdings.calls:
+        if self.owned_partitions.revocation is not None or self.owned_partitions.calls:
             return False
-        self.serve(reader)
+        self.fill_buffer(stream)
         return True
 
-    def serve(self, reader: ConsumerStream) -> None:
+    def fill_buffer(self, stream: ConsumerStream) -> None:
         """All calls were made: raise what the program has to know, or give it records."""
         self.raise_failures()
-        self._look_at_failed_partitions(reader)
+        self._look_at_failed_partitions(stream)
         if self.commits is not None:
             self.commits.commit_if_due()
         self.want_positions()
-        if not reader.delivery.has_more:
-            reader.delivery.add(self.plan.take(reader.partitions))
+        if not stream.buffer.has_more:
+            stream.buffer.add(self.fetch_plan.take_fetches(stream.partitions))
 
-    def go_on(self, reader: ConsumerStream) -> None:
+    def end_poll(self, stream: ConsumerStream) -> None:
         """The program works on what it was given from now on."""
         self._is_interrupted = False
-        if not self.is_closed and not reader.is_retired:  # else nothing is given any more
-            reader.go_on(self._turn.now)
+        if not self.is_closed and not stream.is_retired:  # else nothing is given any more
+            stream.start_processing(self._turn.now)
 
     def raise_failures(self) -> None:
         if self._fatal is not None:
@@ -361,65 +358,65 @@ class ConsumerMachine:
     def raise_later(self, failure: Exception) -> None:
         self._turn.raise_later(failure)
 
-    def _look_at_failed_partitions(self, reader: ConsumerStream) -> None:
-        for state in self.table.failed:
+    def _look_at_failed_partitions(self, stream: ConsumerStream) -> None:
+        for state in self.subscriptions.failed:
             failure = state.failure
-            if failure is None or not state.is_read_up or state.partition not in reader.partitions:
+            if failure is None or not state.is_read_up or state.partition not in stream.partitions:
                 continue
-            self.plan.is_due = True
+            self.fetch_plan.is_due = True
             if not isinstance(failure, OffsetOutOfRangeError):
-                self.table.clear_failure(state)
+                self.subscriptions.clear_failure(state)
                 raise failure
-            self.table.lose_offset(state.partition, state.epoch, state.fetch_offset)
-            self.plan.forget((state.partition,))
-            reader.delivery.drop((state.partition,))  # knows the old position still
+            self.subscriptions.lose_offset(state.partition, state.epoch, state.fetch_offset)
+            self.fetch_plan.forget_partitions((state.partition,))
+            stream.buffer.drop((state.partition,))  # knows the old position still
 
     # The program's functions
 
-    def next_call(self) -> ListenerCall | None:
+    def next_listener_call(self) -> ListenerCall | None:
         """What to call before anything else is done for the program."""
-        return self.holdings.calls[0] if self.holdings.calls else None
+        return self.owned_partitions.calls[0] if self.owned_partitions.calls else None
 
-    def begin_call(self, call: ListenerCall, *, is_begun: bool = True) -> None:
+    def mark_call_begun(self, call: ListenerCall, *, is_begun: bool = True) -> None:
         """It is being made, and cannot be called off; or it was interrupted."""
         call.is_begun = is_begun
 
-    def called(self, call: ListenerCall) -> None:
-        self.holdings.on_called(call)
+    def listener_called(self, call: ListenerCall) -> None:
+        self.owned_partitions.on_called(call)
 
     # Where to read
 
     def want_positions(self) -> None:
         """Look for partitions that need a position."""
-        if self.table.has_unready:
-            self.look_ups.is_wanted = True
+        if self.subscriptions.has_unready:
+            self.offset_fetcher.is_wanted = True
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
-        self.table.seek(partition, position)
+        self.subscriptions.seek(partition, position)
         self._moved(partition)
 
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
         """Move to the offset of a time, or EARLIEST or LATEST, when it is looked up."""
-        self.table.request_reset(partition, timestamp)
+        self.subscriptions.request_reset(partition, timestamp)
         self._moved(partition)
 
     def _moved(self, partition: TopicPartition) -> None:
         """What was fetched of this does not count any more."""
         self._is_interrupted = True  # ends an iteration over it
-        self.readers.start_over((partition,))
-        self.plan.forget((partition,))
+        self.streams.start_over((partition,))
+        self.fetch_plan.forget_partitions((partition,))
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
         for partition in partitions:
-            self.table.require(partition).is_paused = is_paused
-        self.readers.pause(self.table.paused)
-        self.plan.is_due = True
-        self._turn.has_news = True
+            self.subscriptions.require(partition).is_paused = is_paused
+        self.streams.pause(self.subscriptions.paused)
+        self.fetch_plan.is_due = True
+        self._turn.wakes_program = True
         self._is_interrupted = True  # ends an iteration over what is paused
 
     def lag(self, partition: TopicPartition) -> int | None:
-        state = self.table.require(partition)
-        position = self.readers.position(partition)
+        state = self.subscriptions.require(partition)
+        position = self.streams.position(partition)
         end = state.last_stable_offset if self._reads_committed else state.high_watermark
         return None if position is None or end < 0 else max(end - position.offset, 0)
 
@@ -468,16 +465,16 @@ class ConsumerMachine:
             self.membership.on_topics(has_changed=has_changed)
         elif not self.topics.selection.is_empty:
             self._read_everything()
-        self.plan.is_due = True
-        self._turn.has_news = True
+        self.fetch_plan.is_due = True
+        self._turn.wakes_program = True
 
     def _read_everything(self) -> None:
         """Without a group, a subscription means all partitions."""
         wanted = self.topics.find_all_partitions()
-        gone = self.table.partitions - wanted
-        self.table.remove(gone)
+        gone = self.subscriptions.partitions - wanted
+        self.subscriptions.remove(gone)
         self._make_void(gone)
-        self.holdings.adopt(wanted - self.table.partitions)
+        self.owned_partitions.add_partitions(wanted - self.subscriptions.partitions)
 
     def refresh_failed(self, failure: Failure) -> None:
         for_program = self.topics.refresh_failed(failure)
@@ -485,40 +482,40 @@ class ConsumerMachine:
             self._turn.raise_later(for_program)
 
     def fetched(self, fetch: Fetch, answer: FetchAnswer) -> None:
-        self.plan.fetched(fetch, answer)
+        self.fetch_plan.fetched(fetch, answer)
 
     def fetch_failed(self, fetch: Fetch) -> None:
-        self.plan.fetch_failed(fetch.broker_id)
+        self.fetch_plan.fetch_failed(fetch.broker_id)
 
     def found_committed(self, found: Mapping[TopicPartition, GroupOffset | None]) -> None:
-        self.look_ups.found_committed(found)
-        self.plan.is_due = True
+        self.offset_fetcher.found_committed(found)
+        self.fetch_plan.is_due = True
 
     def found_offsets(self, asked: LookUpOffsets, found: Mapping[TopicPartition, Position]) -> None:
-        self.look_ups.found_offsets(asked, found)
-        self.plan.is_due = True
+        self.offset_fetcher.found_offsets(asked, found)
+        self.fetch_plan.is_due = True
 
     def validated(self, asked: Validate, found: Iterable[LeaderEpochEnd]) -> None:
-        self._make_void(self.look_ups.validated(asked, found))
-        self.plan.is_due = True
+        self._make_void(self.offset_fetcher.validated(asked, found))
+        self.fetch_plan.is_due = True
 
     def _make_void(self, partitions: Collection[TopicPartition]) -> None:
         """What was given of these does not count; the program may be at work on it."""
         for partition in partitions:
-            self.readers.make_void(partition)
-        self.plan.forget(partitions)
+            self.streams.make_void(partition)
+        self.fetch_plan.forget_partitions(partitions)
 
     # Ends
 
     def close(self, *, has_failed: bool) -> None:
         """The program wants no more, and has dealt with what it was given, perhaps but for the
         last record. At most once, what was given is not given again, whatever became of it."""
-        self.readers.rest_all(has_failed=has_failed and not self.commits_before)
+        self.streams.finish_all(has_failed=has_failed and not self.commits_before)
         self.is_closed = True
-        self._turn.has_news = True
+        self._turn.wakes_program = True
 
     def unsubscribe(self) -> None:
-        self.readers.rest_all(has_failed=False)
+        self.streams.finish_all(has_failed=False)
         self.topics.select(TopicSelection())
 
     def leave(self, reason: str) -> None:
@@ -528,12 +525,12 @@ class ConsumerMachine:
             return
         self._leave_reason = reason
         if self.membership.is_running:
-            self.holdings.is_leaving = True
-            self.holdings.call_off()
-            for reader in self.readers:
-                self.holdings.on_rest(reader)
+            self.owned_partitions.is_leaving = True
+            self.owned_partitions.cancel_assignment()
+            for stream in self.streams:
+                self.owned_partitions.on_stream_idle(stream)
         elif self.commits.is_automatic:
-            self.commits.commit_positions(self.table.processed_positions)
+            self.commits.commit_positions(self.subscriptions.processed_positions)
 
     def _advance_leaving(self, commits: OffsetCommits, membership: GroupMembership) -> bool:
         """As a member still: in the middle of a rebalance the coordinator takes no commits, so
@@ -544,26 +541,30 @@ class ConsumerMachine:
             if commits.is_busy:
                 return False
             self.left()
-        elif self.holdings.is_changing or commits.is_busy:  # with what the program asked for
+        elif (
+            self.owned_partitions.is_changing or commits.is_busy
+        ):  # with what the program asked for
             return False
-        elif len(self.table):
-            self.holdings.give_up(self.table.partitions, is_lost=membership.is_lost)
+        elif len(self.subscriptions):
+            self.owned_partitions.revoke_partitions(
+                self.subscriptions.partitions, is_lost=membership.is_lost
+            )
         else:
             reason, self._leave_reason = self._leave_reason, None
-            self.holdings.is_leaving = False
+            self.owned_partitions.is_leaving = False
             membership.leave(reason)
         return True
 
     def left(self) -> None:
         """The coordinator knows, or cannot be told."""
         self._leave_reason = None
-        self.holdings.is_leaving = False
+        self.owned_partitions.is_leaving = False
         self.has_left = True
-        self._turn.has_news = True
+        self._turn.wakes_program = True
 
     def release_all(self) -> None:
         """Nothing is the program's any more."""
-        self.holdings.release(self.table.partitions)
+        self.owned_partitions.remove_partitions(self.subscriptions.partitions)
 
 
 Turns: TypeAlias = AbstractContextManager[ConsumerMachine]

@@ -30,9 +30,11 @@ from moldau.client.consumer.rules.instructions import (
     TimerKind,
     Validate,
 )
-from moldau.client.consumer.rules.subscription_state import FetchState
-from moldau.client.consumer.rules.subscription_state import SubscriptionState as PartitionTable
-from moldau.client.consumer.rules.subscription_state import TopicPartitionState as AssignedPartition
+from moldau.client.consumer.rules.subscription_state import (
+    FetchState,
+    SubscriptionState,
+    TopicPartitionState,
+)
 from moldau.client.rules.broker_errors import Reaction, may_retry, react_to
 from moldau.client.rules.offsets import GroupOffset
 from moldau.errors import (
@@ -97,7 +99,7 @@ class _Commit:
         offsets: OffsetsToCommit,
         *,
         asker: Identity | None,
-        owned: Mapping[TopicPartition, AssignedPartition | None],
+        owned: Mapping[TopicPartition, TopicPartitionState | None],
         now: float,
         timeout_seconds: float,
     ) -> None:
@@ -117,7 +119,7 @@ class OffsetCommits:
     def __init__(
         self,
         turn: ConsumerTurn,
-        table: PartitionTable,
+        subscriptions: SubscriptionState,
         group_id: str,
         *,
         mode: CommitMode,
@@ -127,7 +129,7 @@ class OffsetCommits:
         self.mode = mode
         self.identity: Identity | None = None  # as whom to commit; None: the group lost the member
         self._turn = turn
-        self._table = table
+        self._subscriptions = subscriptions
         self._group_id = group_id
         self._interval_seconds = interval_seconds
         self._timeout_seconds = timeout_seconds
@@ -157,7 +159,7 @@ class OffsetCommits:
             if self._last.get(partition) != position.offset
         }
 
-    def forget(self, partitions: frozenset[TopicPartition]) -> None:
+    def forget_partitions(self, partitions: frozenset[TopicPartition]) -> None:
         """Others may commit these from now on."""
         for partition in partitions:
             self._last.pop(partition, None)
@@ -173,7 +175,7 @@ class OffsetCommits:
                 commit_id,
                 offsets,
                 asker=self.identity,
-                owned={partition: self._table.find(partition) for partition in offsets},
+                owned={partition: self._subscriptions.find(partition) for partition in offsets},
                 now=self._turn.now,
                 timeout_seconds=(
                     self._timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -195,7 +197,7 @@ class OffsetCommits:
             return
         self._due_at = self._turn.now + self._interval_seconds
         if not self.has_automatic:
-            self.commit_positions(self._table.processed_positions)
+            self.commit_positions(self._subscriptions.processed_positions)
 
     def _begin_next(self) -> None:
         while self._waiting:
@@ -219,7 +221,7 @@ class OffsetCommits:
         if asker.generation_id == NO_GENERATION:  # assigned by hand: the group has no say in it
             return True
         return identity.member_id == asker.member_id and all(
-            one is None or self._table.find(partition) is one
+            one is None or self._subscriptions.find(partition) is one
             for partition, one in commit.owned.items()
         )
 
@@ -298,7 +300,7 @@ def _is_forgotten(failure: Failure) -> bool:
 # asks anew.
 
 
-_ORDER: Final = (FetchState.COMMITTED, FetchState.RESET, FetchState.VALIDATION)
+_ORDER: Final = (FetchState.INITIALIZING, FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION)
 
 
 class LeaderEpochEnd(NamedTuple):
@@ -312,10 +314,10 @@ class LeaderEpochEnd(NamedTuple):
 class OffsetFetcher:
     """The questions of one consumer."""
 
-    def __init__(self, turn: ConsumerTurn, table: PartitionTable) -> None:
+    def __init__(self, turn: ConsumerTurn, subscriptions: SubscriptionState) -> None:
         self.is_wanted = False  # look for partitions that need a position
         self._turn = turn
-        self._table = table
+        self._subscriptions = subscriptions
         self._next = 0  # in `_ORDER`; 0 when nothing is under way
         self._is_busy = False  # a question is under way, or the pause after it
         self._attempt = 0
@@ -330,26 +332,28 @@ class OffsetFetcher:
                 self._is_busy = True
                 self._turn.instruct(question)
 
-    def _find_question(self, need: FetchState) -> ConsumerInstruction | None:
-        states = self._table.needing(need)
+    def _find_question(self, fetch_state: FetchState) -> ConsumerInstruction | None:
+        states = self._subscriptions.find_waiting(fetch_state)
         if not states:
             return None
         epochs = {state.partition: state.epoch for state in states}
-        match need:
-            case FetchState.COMMITTED:
+        match fetch_state:
+            case FetchState.INITIALIZING:
                 return LookUpCommitted(tuple(epochs))
-            case FetchState.RESET:
+            case FetchState.AWAIT_RESET:
                 timestamps = self._choose_timestamps(states)
                 return LookUpOffsets(timestamps, epochs) if timestamps else None
             case _:
                 return Validate({state.partition: state.fetch_epoch for state in states}, epochs)
 
-    def _choose_timestamps(self, states: list[AssignedPartition]) -> dict[TopicPartition, int]:
+    def _choose_timestamps(self, states: list[TopicPartitionState]) -> dict[TopicPartition, int]:
         chosen: dict[TopicPartition, int] = {}
         failure: NoOffsetError | None = None
         for state in states:
             try:
-                chosen[state.partition] = self._table.choose_timestamp(state, self._turn.now_ms)
+                chosen[state.partition] = self._subscriptions.choose_timestamp(
+                    state, self._turn.now_ms
+                )
             except NoOffsetError as error:
                 failure = failure or error
         if failure is not None:  # one for all: who hears of it may put all of them right
@@ -365,14 +369,14 @@ class OffsetFetcher:
             if committed is not None:
                 position = Position(committed.offset, committed.leader_epoch)
             try:
-                self._table.found_committed(partition, position)
+                self._subscriptions.found_committed(partition, position)
             except NoOffsetError as error:
                 failure = error
         self._answered(failure)
 
     def found_offsets(self, asked: LookUpOffsets, found: Mapping[TopicPartition, Position]) -> None:
         for partition, position in found.items():
-            self._table.found_offset(partition, asked.epochs[partition], position)
+            self._subscriptions.found_offset(partition, asked.epochs[partition], position)
         self._answered(None)
 
     def validated(self, asked: Validate, found: Iterable[LeaderEpochEnd]) -> list[TopicPartition]:
@@ -382,7 +386,7 @@ class OffsetFetcher:
         for partition, leader_epoch, end in found:
             epoch = asked.epochs[partition]
             try:
-                if self._table.validated(partition, epoch, leader_epoch, end):
+                if self._subscriptions.validated(partition, epoch, leader_epoch, end):
                     gone.append(partition)
             except LogTruncatedError as error:
                 failure = error
@@ -392,7 +396,7 @@ class OffsetFetcher:
     def _answered(self, failure: Failure | None) -> None:
         self._is_busy = False
         self._attempt = 0
-        self._turn.has_news = True
+        self._turn.wakes_program = True
         if failure is not None:
             self._turn.raise_later(failure)
 

@@ -1,6 +1,6 @@
 """How partitions come into the program's hands, and out of them again. A rule.
 
-Partitions leave in a hand-over, one at a time. The program may be at work on what it was given, so
+Partitions leave in a revocation, one at a time. The program may be at work on what it was given, so
 that it takes steps:
 
     step          waits until                                             then
@@ -79,7 +79,7 @@ class Revocation:
 
     def move(self, step: RevocationStep) -> None:
         if step not in REVOCATION_MOVES[self.step]:
-            raise InvariantViolation(f"a hand-over cannot move from {self.step} to {step}")
+            raise InvariantViolation(f"a revocation cannot move from {self.step} to {step}")
         self.step = step
 
 
@@ -89,138 +89,138 @@ class OwnedPartitions:
     def __init__(
         self,
         turn: ConsumerTurn,
-        table: SubscriptionState,
-        readers: ConsumerStreams,
-        plan: FetchPlan,
+        subscriptions: SubscriptionState,
+        streams: ConsumerStreams,
+        fetch_plan: FetchPlan,
         commits: OffsetCommits | None,
         listened_to: Collection[RebalanceEvent],
     ) -> None:
         self.calls: list[ListenerCall] = []  # in order; the program makes them when it is in
         self.is_leaving = False  # nothing comes any more
-        self.hand_over: Revocation | None = None
+        self.revocation: Revocation | None = None
         self._turn = turn
-        self._table = table
-        self._readers = readers
-        self._plan = plan
+        self._subscriptions = subscriptions
+        self._streams = streams
+        self._fetch_plan = fetch_plan
         self._commits = commits  # there are none without a group
         self._listened_to = frozenset(listened_to)
-        self._coming: ListenerCall | None = None
-        self._aside: PartitionSet = frozenset()  # nobody wants these at the moment
+        self._assigning: ListenerCall | None = None
+        self._suspended: PartitionSet = frozenset()  # nobody wants these at the moment
 
     @property
     def is_changing(self) -> bool:
         """Whether something is on its way, in or out."""
-        return self.hand_over is not None or self._coming is not None
+        return self.revocation is not None or self._assigning is not None
 
-    def adopt(self, partitions: Collection[TopicPartition], *, held: bool = False) -> None:
+    def add_partitions(self, partitions: Collection[TopicPartition], *, held: bool = False) -> None:
         """These are the program's now; while they are held nothing of them is fetched."""
-        self._table.add(partitions, held=held)
-        self._readers.route(partitions)
-        self._plan.is_due = self._plan.wants_positions = True
+        self._subscriptions.add(partitions, held=held)
+        self._streams.route(partitions)
+        self._fetch_plan.is_due = self._fetch_plan.wants_positions = True
 
-    def release(self, partitions: PartitionSet) -> None:
+    def remove_partitions(self, partitions: PartitionSet) -> None:
         """These are not the program's any more."""
-        self._table.remove(partitions)
-        self._readers.remove(partitions)
-        self._plan.forget(partitions)
-        self._aside -= partitions
+        self._subscriptions.remove(partitions)
+        self._streams.remove(partitions)
+        self._fetch_plan.forget_partitions(partitions)
+        self._suspended -= partitions
         if self._commits is not None:
-            self._commits.forget(partitions)
+            self._commits.forget_partitions(partitions)
 
-    def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
+    def suspend_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Nobody wants these any more; they leave with the next rebalance."""
         unwanted = frozenset(partitions)
-        self._aside |= unwanted
-        self._table.hold(unwanted, is_held=True)
-        self._plan.forget(unwanted)
-        self._readers.stop(unwanted)
+        self._suspended |= unwanted
+        self._subscriptions.hold(unwanted, is_held=True)
+        self._fetch_plan.forget_partitions(unwanted)
+        self._streams.stop(unwanted)
 
-    def take_up(self, partitions: PartitionSet) -> None:
+    def resume_partitions(self, partitions: PartitionSet) -> None:
         """Go on with what was set aside of these, and has not begun to leave."""
-        going = frozenset() if self.hand_over is None else self.hand_over.partitions
-        wanted = (self._aside & partitions) - going
-        self._aside -= wanted
-        if self._coming is not None:
-            wanted -= self._coming.partitions  # those are held until the program was told
-        self._table.hold(wanted, is_held=False)
+        going = frozenset() if self.revocation is None else self.revocation.partitions
+        wanted = (self._suspended & partitions) - going
+        self._suspended -= wanted
+        if self._assigning is not None:
+            wanted -= self._assigning.partitions  # those are held until the program was told
+        self._subscriptions.hold(wanted, is_held=False)
         for partition in wanted:
-            position = self._readers.position(partition)
+            position = self._streams.position(partition)
             if position is not None:
-                self._table.fetch_again(partition, position)
-        self._plan.is_due = self._plan.wants_positions = True
+                self._subscriptions.fetch_again(partition, position)
+        self._fetch_plan.is_due = self._fetch_plan.wants_positions = True
 
     # Coming
 
-    def take_over(self, partitions: PartitionSet) -> None:
+    def assign_partitions(self, partitions: PartitionSet) -> None:
         """The group has assigned these; `is_changing` until the program was told of them."""
-        coming = partitions - self._table.partitions
+        coming = partitions - self._subscriptions.partitions
         if self.is_leaving or not coming:
             return
-        self.adopt(coming, held=True)
-        self._coming = self._call(RebalanceEvent.ASSIGNED, coming)
-        if self._coming is None:
-            self._finish_coming(coming)
+        self.add_partitions(coming, held=True)
+        self._assigning = self._call(RebalanceEvent.ASSIGNED, coming)
+        if self._assigning is None:
+            self._finish_assignment(coming)
 
-    def call_off(self) -> None:
+    def cancel_assignment(self) -> None:
         """What comes is gone again, or about to. If the program has not heard of it, it is not
         told that it has it, and so not that it has it no more either."""
-        coming = self._coming
+        coming = self._assigning
         if coming is not None and not coming.is_begun:
             self.calls.remove(coming)
-            self._coming = None
-            self.release(coming.partitions)
+            self._assigning = None
+            self.remove_partitions(coming.partitions)
 
-    def _finish_coming(self, partitions: PartitionSet) -> None:
-        self._table.hold(partitions, is_held=False)
-        self._plan.is_due = self._plan.wants_positions = True
-        self._turn.has_news = True
+    def _finish_assignment(self, partitions: PartitionSet) -> None:
+        self._subscriptions.hold(partitions, is_held=False)
+        self._fetch_plan.is_due = self._fetch_plan.wants_positions = True
+        self._turn.wakes_program = True
 
     # Going
 
-    def give_up(self, partitions: PartitionSet, *, is_lost: bool = False) -> None:
-        """Begin a hand-over; there must be none under way."""
-        if self.hand_over is not None:
-            raise InvariantViolation(f"a hand-over of {self.hand_over.partitions} is under way")
-        self.hand_over = Revocation(partitions, is_lost=is_lost)
-        self._table.hold(partitions, is_held=True)
-        self._plan.forget(partitions)
-        for reader in self._readers:
-            if reader.is_resting:
-                reader.delivery.drop(partitions)
-        self._turn.has_news = True
+    def revoke_partitions(self, partitions: PartitionSet, *, is_lost: bool = False) -> None:
+        """Begin a revocation; there must be none under way."""
+        if self.revocation is not None:
+            raise InvariantViolation(f"a revocation of {self.revocation.partitions} is under way")
+        self.revocation = Revocation(partitions, is_lost=is_lost)
+        self._subscriptions.hold(partitions, is_held=True)
+        self._fetch_plan.forget_partitions(partitions)
+        for stream in self._streams:
+            if stream.is_idle:
+                stream.buffer.drop(partitions)
+        self._turn.wakes_program = True
 
-    def lose(self) -> None:
+    def lose_partitions(self) -> None:
         """All partitions belong to others already."""
-        self.call_off()
-        if self.hand_over is not None:
-            self.hand_over.is_lost = True
-        elif len(self._table):
-            self.give_up(self._table.partitions, is_lost=True)
+        self.cancel_assignment()
+        if self.revocation is not None:
+            self.revocation.is_lost = True
+        elif len(self._subscriptions):
+            self.revoke_partitions(self._subscriptions.partitions, is_lost=True)
 
-    def on_rest(self, reader: ConsumerStream) -> None:
+    def on_stream_idle(self, stream: ConsumerStream) -> None:
         """Of what leaves the reader gives nothing more, be there others that still work."""
-        if self.hand_over is not None:
-            reader.delivery.drop(self.hand_over.partitions)
+        if self.revocation is not None:
+            stream.buffer.drop(self.revocation.partitions)
 
     def on_called(self, call: ListenerCall) -> None:
         """The program's function was called."""
         if call in self.calls:
             self.calls.remove(call)
-        if call is self._coming:
-            self._coming = None
-            self._finish_coming(call.partitions)
+        if call is self._assigning:
+            self._assigning = None
+            self._finish_assignment(call.partitions)
 
     def advance(self) -> bool:
-        """Take the next step if nothing stands in the way; whether a hand-over has ended."""
-        going = self.hand_over
+        """Take the next step if nothing stands in the way; whether a revocation has ended."""
+        going = self.revocation
         if going is None:
             return False
-        if going.step is RevocationStep.RESTING and self._readers.all_rest:
+        if going.step is RevocationStep.RESTING and self._streams.all_idle:
             if self._commits is None or not self._commits.is_automatic or going.is_lost:
                 self._call_listener(going)
             else:
                 going.move(RevocationStep.COMMITTING)
-                processed = self._table.processed_positions
+                processed = self._subscriptions.processed_positions
                 self._commits.commit_positions(
                     {p: at for p, at in processed.items() if p in going.partitions}
                 )
@@ -230,9 +230,9 @@ class OwnedPartitions:
             self._call_listener(going)
         if going.step is not RevocationStep.TELLING or going.call in self.calls:
             return False
-        self.release(going.partitions)
-        self.hand_over = None
-        self._turn.has_news = True
+        self.remove_partitions(going.partitions)
+        self.revocation = None
+        self._turn.wakes_program = True
         return True
 
     def _call_listener(self, going: Revocation) -> None:
@@ -247,5 +247,5 @@ class OwnedPartitions:
             return None
         call = ListenerCall(event, partitions)
         self.calls.append(call)
-        self._turn.has_news = True
+        self._turn.wakes_program = True
         return call

@@ -1,10 +1,11 @@
 """What a consumer subscribes to, and where it is in each of its partitions. Rules.
 
-    needs         because                               becomes
-    COMMITTED     newly assigned, in a group            READY at the committed offset, else RESET
-    RESET         no offset, or it is gone; or asked    READY at the offset found for the time
-    VALIDATION    the leader changed                    READY where it was, or where logs diverge
-    READY         -                                     RESET when the offset is out of range
+    state               until                            then
+    INITIALIZING        the committed offset is known    FETCHING; AWAIT_RESET where there is none
+    AWAIT_RESET         the offset for a time is known   FETCHING
+    AWAIT_VALIDATION    the new leader has answered      FETCHING there, or where logs diverge
+    FETCHING            the offset is out of range       AWAIT_RESET
+                        the leader changes               AWAIT_VALIDATION
 
 Two offsets move: the position is what the program has dealt with, and what is committed; the fetch
 offset is ahead of it by what was fetched. Whenever the position is moved by other means than
@@ -42,26 +43,33 @@ UNKNOWN: Final = -1
 class FetchState(Enum):
     """What a partition waits for before it can be fetched."""
 
-    COMMITTED = "committed"
-    RESET = "reset"
-    VALIDATION = "validation"
-    READY = "ready"
+    INITIALIZING = "initializing"
+    """Newly assigned, in a group: the committed offset is looked up."""
+
+    AWAIT_RESET = "await reset"
+    """There is no offset, or it is gone, or a reset was asked for: by time, or by policy."""
+
+    AWAIT_VALIDATION = "await validation"
+    """The leader changed: has it what was read from the one before?"""
+
+    FETCHING = "fetching"
 
 
 class TopicPartitionState:
-    """One assigned partition. `PartitionTable` alone changes `need`, `failure` and the offsets."""
+    """One assigned partition. `SubscriptionState` alone changes `fetch_state`, `failure` and the
+    offsets."""
 
     __slots__ = (
         "epoch",
         "failure",
         "fetch_epoch",
         "fetch_offset",
+        "fetch_state",
         "high_watermark",
         "is_held",
         "is_paused",
         "last_stable_offset",
         "log_start_offset",
-        "need",
         "partition",
         "position",
         "preferred_replica",
@@ -70,10 +78,10 @@ class TopicPartitionState:
         "validated_leader_epoch",
     )
 
-    def __init__(self, partition: TopicPartition, epoch: int, need: FetchState) -> None:
+    def __init__(self, partition: TopicPartition, epoch: int, fetch_state: FetchState) -> None:
         self.partition = partition
         self.epoch = epoch
-        self.need = need
+        self.fetch_state = fetch_state
         self.position: Position | None = None
         self.fetch_offset = UNKNOWN
         self.fetch_epoch = UNKNOWN  # the leader epoch of the record before it
@@ -91,7 +99,7 @@ class TopicPartitionState:
     @property
     def is_fetchable(self) -> bool:
         return (
-            self.need is FetchState.READY
+            self.fetch_state is FetchState.FETCHING
             and self.failure is None
             and not self.is_paused
             and not self.is_held
@@ -110,7 +118,7 @@ class SubscriptionState:
         self._policy = policy
         self._has_group = has_group
         self._states: dict[TopicPartition, TopicPartitionState] = {}
-        self._unready: set[TopicPartition] = set()  # whose need is not READY
+        self._unready: set[TopicPartition] = set()  # that are not FETCHING
         self._failed: dict[TopicPartition, TopicPartitionState] = {}  # whose failure is not None
         self._next_epoch = 0
 
@@ -154,10 +162,10 @@ class SubscriptionState:
         """Whether a partition waits for a position."""
         return bool(self._unready)
 
-    def needing(self, need: FetchState) -> list[TopicPartitionState]:
+    def find_waiting(self, fetch_state: FetchState) -> list[TopicPartitionState]:
         """Those that wait for this and are not held."""
         found = (self._states[one] for one in sorted(self._unready))
-        return [state for state in found if state.need is need and not state.is_held]
+        return [state for state in found if state.fetch_state is fetch_state and not state.is_held]
 
     @property
     def has_failed(self) -> bool:
@@ -172,8 +180,8 @@ class SubscriptionState:
 
     def add(self, partitions: Iterable[TopicPartition], *, held: bool = False) -> None:
         for partition in sorted(partitions):
-            need = FetchState.COMMITTED if self._has_group else FetchState.RESET
-            state = TopicPartitionState(partition, self._take_epoch(), need)
+            fetch_state = FetchState.INITIALIZING if self._has_group else FetchState.AWAIT_RESET
+            state = TopicPartitionState(partition, self._take_epoch(), fetch_state)
             state.is_held = held
             self._states[partition] = state
             self._unready.add(partition)
@@ -240,7 +248,7 @@ class SubscriptionState:
     def found_committed(self, partition: TopicPartition, committed: Position | None) -> None:
         """Raises NoOffsetError when there is none and the policy is to raise."""
         state = self._states.get(partition)
-        if state is None or state.need is not FetchState.COMMITTED:
+        if state is None or state.fetch_state is not FetchState.INITIALIZING:
             return
         if committed is not None:
             self._place(state, committed)
@@ -270,7 +278,11 @@ class SubscriptionState:
     def found_offset(self, partition: TopicPartition, epoch: int, position: Position) -> None:
         """The answer to a reset that was asked for under this epoch."""
         state = self._states.get(partition)
-        if state is not None and state.epoch == epoch and state.need is FetchState.RESET:
+        if (
+            state is not None
+            and state.epoch == epoch
+            and state.fetch_state is FetchState.AWAIT_RESET
+        ):
             self._place(state, position)
 
     def lose_offset(self, partition: TopicPartition, epoch: int, offset: int) -> None:
@@ -292,11 +304,11 @@ class SubscriptionState:
         state = self._states.get(partition)
         if state is None or leader_epoch <= state.validated_leader_epoch:
             return
-        if state.need is not FetchState.READY or state.position is None:
+        if state.fetch_state is not FetchState.FETCHING or state.position is None:
             return
         # What this leader itself wrote is in its log.
         if 0 <= state.fetch_epoch < leader_epoch:
-            self._set_need(state, FetchState.VALIDATION)
+            self._set_fetch_state(state, FetchState.AWAIT_VALIDATION)
         else:
             state.validated_leader_epoch = leader_epoch
 
@@ -308,9 +320,13 @@ class SubscriptionState:
         Says whether records are gone. Raises LogTruncatedError when the policy is to raise.
         """
         state = self._states.get(partition)
-        if state is None or state.epoch != epoch or state.need is not FetchState.VALIDATION:
+        if (
+            state is None
+            or state.epoch != epoch
+            or state.fetch_state is not FetchState.AWAIT_VALIDATION
+        ):
             return False
-        self._set_need(state, FetchState.READY)
+        self._set_fetch_state(state, FetchState.FETCHING)
         state.validated_leader_epoch = leader_epoch
         position = state.position
         if position is None or (end is not None and end.offset >= state.fetch_offset):
@@ -320,7 +336,7 @@ class SubscriptionState:
             self._place(state, position)
             return True
         if self._policy.to is ResetTo.ERROR:
-            self._set_need(state, FetchState.VALIDATION)
+            self._set_fetch_state(state, FetchState.AWAIT_VALIDATION)
             raise LogTruncatedError(
                 f"the log of {partition} was truncated below offset {position.offset}, where this "
                 "consumer is, and auto.offset.reset says error; seek to where reading goes on",
@@ -341,7 +357,7 @@ class SubscriptionState:
         state.fetch_offset, state.fetch_epoch = position
         state.preferred_replica = None
         state.validated_leader_epoch = UNKNOWN
-        self._set_need(state, FetchState.READY)
+        self._set_fetch_state(state, FetchState.FETCHING)
         self.clear_failure(state)
 
     def _reset(self, state: TopicPartitionState, timestamp: int | None) -> None:
@@ -350,12 +366,12 @@ class SubscriptionState:
         state.fetch_offset = state.fetch_epoch = UNKNOWN
         state.preferred_replica = None
         state.reset_timestamp = timestamp
-        self._set_need(state, FetchState.RESET)
+        self._set_fetch_state(state, FetchState.AWAIT_RESET)
         self.clear_failure(state)
 
-    def _set_need(self, state: TopicPartitionState, need: FetchState) -> None:
-        state.need = need
-        if need is FetchState.READY:
+    def _set_fetch_state(self, state: TopicPartitionState, fetch_state: FetchState) -> None:
+        state.fetch_state = fetch_state
+        if fetch_state is FetchState.FETCHING:
             self._unready.discard(state.partition)
         else:
             self._unready.add(state.partition)
@@ -473,14 +489,14 @@ class SubscribedTopics:
     """The subscription of one consumer and the topics behind it."""
 
     def __init__(
-        self, turn: ConsumerTurn, table: SubscriptionState, max_age_seconds: float
+        self, turn: ConsumerTurn, subscriptions: SubscriptionState, max_age_seconds: float
     ) -> None:
         self.selection = TopicSelection()
         self.names: frozenset[str] = frozenset()  # that match the selection
         self.is_resolved = False  # `names` are those of the selection
         self.is_wanted = False  # metadata is
         self._turn = turn
-        self._table = table
+        self._subscriptions = subscriptions
         self._max_age_seconds = max_age_seconds
         self._watched: Mapping[str, int] = {}  # how many partitions the group's topics had
         self._asking = _Asking.IDLE
@@ -525,7 +541,7 @@ class SubscribedTopics:
             for index in range(self.partition_count(name))
         }
         unknown = {name for name in self.names if not self.partition_count(name)}
-        kept = {one for one in self._table.partitions if one.topic in unknown}
+        kept = {one for one in self._subscriptions.partitions if one.topic in unknown}
         return frozenset(there | kept)
 
     # Asking
@@ -541,7 +557,7 @@ class SubscribedTopics:
     def _to_ask_for(self) -> Collection[str] | None:
         if self.selection.is_pattern:
             return None
-        assigned = {state.partition.topic for state in self._table}
+        assigned = {state.partition.topic for state in self._subscriptions}
         return sorted(self.names | assigned | self._watched.keys())
 
     def refreshed(self, asked: Refresh) -> bool:
@@ -563,7 +579,7 @@ class SubscribedTopics:
         answer that says so, as by Java's client."""
         if self.selection.is_pattern or self._turn.failures:
             return
-        assigned = {state.partition.topic for state in self._table}
+        assigned = {state.partition.topic for state in self._subscriptions}
         for name in sorted(self.selection.names | assigned):
             topic = self._turn.cluster.topics.get(name)
             if topic is not None and isinstance(topic.error, TopicAuthorizationError):
@@ -604,24 +620,24 @@ class ConsumerStream:
     """One taker of records."""
 
     def __init__(self, decoding: Decoding, now: float) -> None:
-        self.delivery = FetchBuffer(decoding)
+        self.buffer = FetchBuffer(decoding)
         self.partitions: set[TopicPartition] = set()
-        self.is_resting = True  # nobody has taken anything yet
+        self.is_idle = True  # nobody has taken anything yet
         self.is_retired = False
         self._active_at = now
-        self._sign_of_life = self.delivery.sign_of_life
+        self._sign_of_life = self.buffer.sign_of_life
 
-    def go_on(self, now: float) -> None:
+    def start_processing(self, now: float) -> None:
         """The program works on records from now on."""
-        self.is_resting = False
+        self.is_idle = False
         self._active_at = now
-        self._sign_of_life = self.delivery.sign_of_life
+        self._sign_of_life = self.buffer.sign_of_life
 
     def idle_seconds(self, now: float) -> float:
         """How long the program has asked this reader for nothing."""
-        if self.is_resting:
+        if self.is_idle:
             return 0.0
-        sign = self.delivery.sign_of_life
+        sign = self.buffer.sign_of_life
         if sign != self._sign_of_life:
             self._sign_of_life, self._active_at = sign, now
         return now - self._active_at
@@ -630,8 +646,8 @@ class ConsumerStream:
 class ConsumerStreams:
     """All readers of one consumer: one, or as many as there are streams."""
 
-    def __init__(self, table: SubscriptionState, decoding: Decoding, now: float) -> None:
-        self._table = table
+    def __init__(self, subscriptions: SubscriptionState, decoding: Decoding, now: float) -> None:
+        self._subscriptions = subscriptions
         self._decoding = decoding
         self._all = [ConsumerStream(decoding, now)]
         self._void: set[TopicPartition] = set()  # what was given of these does not count
@@ -644,84 +660,84 @@ class ConsumerStreams:
         return self._all[0]
 
     @property
-    def all_rest(self) -> bool:
-        return all(reader.is_resting for reader in self._all)
+    def all_idle(self) -> bool:
+        return all(stream.is_idle for stream in self._all)
 
     def idle_seconds(self, now: float) -> float:
-        return max(reader.idle_seconds(now) for reader in self._all)
+        return max(stream.idle_seconds(now) for stream in self._all)
 
     # Whose partitions
 
     def split(self, count: int, now: float) -> tuple[ConsumerStream, ...]:
         """Have so many readers in place of those before."""
-        partitions = {partition for reader in self._all for partition in reader.partitions}
+        partitions = {partition for stream in self._all for partition in stream.partitions}
         self._all = [ConsumerStream(self._decoding, now) for _ in range(count)]
         self.route(partitions)
         return tuple(self._all)
 
     def route(self, partitions: Iterable[TopicPartition]) -> None:
         """Give each partition to the reader that has fewest."""
-        live = [reader for reader in self._all if not reader.is_retired]
+        live = [stream for stream in self._all if not stream.is_retired]
         for partition in sorted(partitions):
             if live:
                 min(live, key=_partition_count).partitions.add(partition)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        for reader in self._all:
-            reader.partitions.difference_update(partitions)
-            reader.delivery.drop(partitions)
+        for stream in self._all:
+            stream.partitions.difference_update(partitions)
+            stream.buffer.drop(partitions)
 
-    def retire(self, reader: ConsumerStream) -> None:
+    def retire(self, stream: ConsumerStream) -> None:
         """The reader takes nothing any more; others get its partitions."""
-        reader.is_retired = reader.is_resting = True
-        left, reader.partitions = reader.partitions, set()
-        reader.delivery.drop(left)
+        stream.is_retired = stream.is_idle = True
+        left, stream.partitions = stream.partitions, set()
+        stream.buffer.drop(left)
         self.route(left)
 
     def pause(self, partitions: frozenset[TopicPartition]) -> None:
         """Give nothing of exactly these."""
-        for reader in self._all:
-            reader.delivery.pause(partitions)
+        for stream in self._all:
+            stream.buffer.pause(partitions)
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Give nothing more of these; what was given counts still."""
-        for reader in self._all:
-            reader.delivery.stop(partitions)
+        for stream in self._all:
+            stream.buffer.stop(partitions)
 
     # What was given
 
     def position(self, partition: TopicPartition) -> Position | None:
         """What the program is given next; raises NotAssignedError."""
-        state = self._table.require(partition)
-        for reader in self._all:
-            given = reader.delivery.position(partition)
+        state = self._subscriptions.require(partition)
+        for stream in self._all:
+            given = stream.buffer.position(partition)
             if given is not None and partition not in self._void:
                 return given
         return state.position
 
     def given_positions(self) -> dict[TopicPartition, Position]:
         """Behind all that the program was given."""
-        found = {state.partition: self.position(state.partition) for state in self._table}
+        found = {state.partition: self.position(state.partition) for state in self._subscriptions}
         return {partition: at for partition, at in found.items() if at is not None}
 
     # What was dealt with
 
-    def rest(self, reader: ConsumerStream, *, has_failed: bool = False) -> None:
+    def finish_processing(self, stream: ConsumerStream, *, has_failed: bool = False) -> None:
         """The program has dealt with all that this reader gave it, perhaps but for the last
         record, and takes nothing for now."""
-        failed = reader.delivery.find_failed() if has_failed else {}
-        self._advance(reader.delivery.mark_processed())
+        failed = stream.buffer.find_failed() if has_failed else {}
+        self._advance(stream.buffer.mark_processed())
         self._advance(failed)
-        reader.is_resting = True
+        stream.is_idle = True
 
-    def rest_all(self, *, has_failed: bool) -> None:
-        for reader in self._all:
-            self.rest(reader, has_failed=has_failed)
+    def finish_all(self, *, has_failed: bool) -> None:
+        for stream in self._all:
+            self.finish_processing(stream, has_failed=has_failed)
 
     def _advance(self, moved: Mapping[TopicPartition, Position]) -> None:
         if self._void:
             moved = {p: at for p, at in moved.items() if p not in self._void}
-        self._table.advance(moved)
+        self._subscriptions.advance(moved)
 
     # What does not count
 
@@ -741,10 +757,10 @@ class ConsumerStreams:
 
     def start_over(self, partitions: Collection[TopicPartition]) -> None:
         """The program is in: forget what it was given of these, and what it would be given."""
-        for reader in self._all:
-            reader.delivery.drop(partitions)
+        for stream in self._all:
+            stream.buffer.drop(partitions)
         self._void.difference_update(partitions)
 
 
-def _partition_count(reader: ConsumerStream) -> int:
-    return len(reader.partitions)
+def _partition_count(stream: ConsumerStream) -> int:
+    return len(stream.partitions)

@@ -68,7 +68,7 @@ class InFlightRecord:
         "kind",
         "partition",
         "record",
-        "stage",
+        "state",
     )
 
     def __init__(
@@ -84,7 +84,7 @@ class InFlightRecord:
         self.broker_id = broker_id  # who has locked it, and has to hear what became of it
         self.delivery_count = delivery_count  # with this delivery
         self.deadline = deadline  # the lock holds at least until then
-        self.stage = InFlightState.READY
+        self.state = InFlightState.READY
         self.kind: AcknowledgeType | None = None  # what the program has said; from FINISHED on
         self.failure: Exception | None = None  # why it is LOST
         self.is_kept = False  # its lock is renewed for as long as the program has it
@@ -92,17 +92,17 @@ class InFlightRecord:
         self.is_watched = False  # somebody waits to hear that the acknowledgement succeeded
 
     def __repr__(self) -> str:
-        return f"<{self.describe()} {self.stage.name.lower()}>"
+        return f"<{self.describe()} {self.state.name.lower()}>"
 
     def describe(self) -> str:
         return f"{self.record.topic}-{self.record.partition} at offset {self.record.offset}"
 
-    def move(self, stage: InFlightState) -> None:
-        if stage not in IN_FLIGHT_MOVES[self.stage]:
+    def move(self, state: InFlightState) -> None:
+        if state not in IN_FLIGHT_MOVES[self.state]:
             raise InvariantViolation(
-                f"{self.describe()} cannot move from {self.stage!r} to {stage!r}"
+                f"{self.describe()} cannot move from {self.state!r} to {state!r}"
             )
-        self.stage = stage
+        self.state = state
 
 
 class AcquiredOffsets(NamedTuple):
@@ -380,7 +380,7 @@ class ReadyRecords:
         ready = self._records
         while ready and len(taken.records) < limit:
             record = ready.popleft()
-            if record.stage is not InFlightState.READY:
+            if record.state is not InFlightState.READY:
                 continue
             if record.deadline <= now:  # somebody else has it, or will
                 record.move(InFlightState.LOST)
@@ -394,7 +394,7 @@ class ReadyRecords:
 
     def keep_ready(self) -> None:
         """Forget those that were lost, or given back."""
-        self._records = deque(one for one in self._records if one.stage is InFlightState.READY)
+        self._records = deque(one for one in self._records if one.state is InFlightState.READY)
 
     def clear(self) -> None:
         self._records.clear()

@@ -32,11 +32,11 @@ from moldau.client.queue.rules.in_flight import (
     ShareInstruction,
     SharePartitionAnswer,
     ShareTimer,
+    ShareTimerKind,
+    ShareTurn,
     TopicIdPartition,
     unpack_records,
 )
-from moldau.client.queue.rules.in_flight import ShareTimerKind as QueueTimerKind
-from moldau.client.queue.rules.in_flight import ShareTurn as QueueTurn
 from moldau.client.queue.rules.share_fetch_session import (
     FetchTerms,
     ShareFetchSession,
@@ -104,7 +104,7 @@ class ShareConsumerMachine:
         self.lock_seconds = _FIRST_LOCK_SECONDS
         self._settings = settings
         self._options = options
-        self._turn = QueueTurn(now, backoff, chance)
+        self._turn = ShareTurn(now, backoff, chance)
         self.membership = ShareMembership(
             self._turn, settings.group_id, settings.topics, options.client_rack or None
         )
@@ -134,27 +134,27 @@ class ShareConsumerMachine:
         """What is to be done now, and whether there is news for the program."""
         self._advance()
         turn = self._turn
-        instructions, has_news = turn.instructions, turn.has_news
-        turn.instructions, turn.has_news = [], False
-        return instructions, has_news
+        instructions, wakes_program = turn.instructions, turn.wakes_program
+        turn.instructions, turn.wakes_program = [], False
+        return instructions, wakes_program
 
     @property
     def is_idle_with_work(self) -> bool:
         """Whether there is something to do that waits for no answer and no timer."""
         if any(
-            lane.stage is ShareFetchState.QUIET and lane.has_acknowledgements
+            lane.state is ShareFetchState.QUIET and lane.has_acknowledgements
             for lane in self._lanes.values()
         ):
             return True
         return self._wants_records and any(
-            lane.stage is ShareFetchState.QUIET for lane in self._lanes.values()
+            lane.state is ShareFetchState.QUIET for lane in self._lanes.values()
         )
 
     # The program
 
     def start(self) -> None:
         """Somebody wants records."""
-        if self.membership.stage is ShareMemberState.OUTSIDE and not self._is_leaving:
+        if self.membership.state is ShareMemberState.UNSUBSCRIBED and not self._is_leaving:
             self.membership.start()
 
     @property
@@ -186,7 +186,7 @@ class ShareConsumerMachine:
         """The program says what became of a record. Raises AcknowledgementError if its lock is
         known to be gone."""
         self._running.pop(record, None)
-        if record.stage is InFlightState.LOST:
+        if record.state is InFlightState.LOST:
             raise record.failure or AcknowledgementError(
                 f"{record.describe()}: its lock is gone, and the record is delivered again"
             )
@@ -201,7 +201,7 @@ class ShareConsumerMachine:
 
     def renew(self, record: InFlightRecord) -> None:
         """Have the lock of a record begin anew. Raises UnsupportedByBrokerError."""
-        if record.stage not in (InFlightState.READY, InFlightState.RUNNING):
+        if record.state not in (InFlightState.READY, InFlightState.RUNNING):
             raise record.failure or ClientError(
                 f"{record.describe()} is finished: nothing to renew"
             )
@@ -274,7 +274,7 @@ class ShareConsumerMachine:
     def disconnected(self, broker_id: int, failure: Failure) -> None:
         """The connection of a session has ended. If a request was under way, that fails, too."""
         lane = self._lanes.get(broker_id)
-        if lane is not None and lane.stage is ShareFetchState.QUIET:
+        if lane is not None and lane.state is ShareFetchState.QUIET:
             lane.lose_session(failure)
             self._ready.keep_ready()
             self.metadata.want()
@@ -299,7 +299,7 @@ class ShareConsumerMachine:
         self._blocked[partition] += 1
         self._pausing.add(partition)
         self._plan = None
-        self._turn.arm(QueueTimerKind.PARTITION, partition, seconds)
+        self._turn.arm(ShareTimerKind.PARTITION, partition, seconds)
 
     def _receive(self, lane: ShareFetchSession, row: SharePartitionAnswer, sent_at: float) -> None:
         if not row.acquired:
@@ -324,7 +324,7 @@ class ShareConsumerMachine:
         lane.hold(came)
         if came:
             self._ready.add(came, self._turn.now)
-            self._turn.has_news = True
+            self._turn.wakes_program = True
 
     def _find_name(self, row: SharePartitionAnswer) -> str:
         for topic in self._turn.cluster.topics.values():
@@ -336,19 +336,19 @@ class ShareConsumerMachine:
 
     def timer_fired(self, timer: ShareTimer) -> None:
         match timer:
-            case ShareTimer(QueueTimerKind.HEARTBEAT, int(beat)):
+            case ShareTimer(ShareTimerKind.HEARTBEAT, int(beat)):
                 self.membership.on_heartbeat_due(beat)
-            case ShareTimer(QueueTimerKind.METADATA_PAUSE):
+            case ShareTimer(ShareTimerKind.METADATA_PAUSE):
                 self.metadata.on_pause_over()
-            case ShareTimer(QueueTimerKind.METADATA_AGE, count):
+            case ShareTimer(ShareTimerKind.METADATA_AGE, count):
                 self.metadata.on_old(count)
-            case ShareTimer(QueueTimerKind.BROKER, (int(broker_id), int(pause_count))):
+            case ShareTimer(ShareTimerKind.BROKER, (int(broker_id), int(pause_count))):
                 if broker_id in self._lanes:
                     self._lanes[broker_id].on_pause_over(pause_count)
-            case ShareTimer(QueueTimerKind.PARTITION, (topic_id, index)):
+            case ShareTimer(ShareTimerKind.PARTITION, (topic_id, index)):
                 self._pausing.discard((topic_id, index))
                 self._plan = None
-            case ShareTimer(QueueTimerKind.LOCKS):
+            case ShareTimer(ShareTimerKind.LOCKS):
                 self._is_looking_at_locks = False
                 self._look_at_locks()
             case _:
@@ -357,15 +357,15 @@ class ShareConsumerMachine:
     def _look_at_locks(self) -> None:
         """Renew what is about to run out, or give it back."""
         now = self._turn.now
-        self._running = {one: None for one in self._running if one.stage is InFlightState.RUNNING}
+        self._running = {one: None for one in self._running if one.state is InFlightState.RUNNING}
         if self._ready and now - self._ready.moved_at > self.lock_seconds:
             self._is_idle = True
         for lane in self._lanes.values():
             for record in tuple(lane.held):
                 is_short = record.deadline - now <= self.lock_seconds * _RENEW_SHARE
-                if record.stage is InFlightState.READY and (is_short or self._is_idle):
+                if record.state is InFlightState.READY and (is_short or self._is_idle):
                     self._keep_ready(lane, record)
-                elif record.stage is InFlightState.RUNNING and record.is_kept and is_short:
+                elif record.state is InFlightState.RUNNING and record.is_kept and is_short:
                     self._keep_running(lane, record)
         self._ready.keep_ready()
 
@@ -404,11 +404,11 @@ class ShareConsumerMachine:
             self._advance_lane(lane, wanted.get(lane.broker_id, frozenset()))
         if not self._is_looking_at_locks and any(lane.held for lane in self._lanes.values()):
             self._is_looking_at_locks = True
-            self._turn.arm(QueueTimerKind.LOCKS, 0, self.lock_seconds / _LOOKS_PER_LOCK)
+            self._turn.arm(ShareTimerKind.LOCKS, 0, self.lock_seconds / _LOOKS_PER_LOCK)
         self._maybe_leave()
 
     def _maybe_refresh(self) -> None:
-        if self.membership.stage is not ShareMemberState.OUTSIDE:
+        if self.membership.state is not ShareMemberState.UNSUBSCRIBED:
             self.metadata.maybe_ask()
 
     def _find_wanted(self) -> Mapping[int, frozenset[TopicIdPartition]]:
@@ -435,7 +435,7 @@ class ShareConsumerMachine:
     @property
     def _wants_records(self) -> bool:
         """Somebody waits for records, or what there is will be taken soon."""
-        if self._is_leaving or self.membership.stage is not ShareMemberState.INSIDE:
+        if self._is_leaving or self.membership.state is not ShareMemberState.STABLE:
             return False
         if self.waiting_count > 0:
             return len(self._ready) < self.waiting_count
@@ -451,9 +451,9 @@ class ShareConsumerMachine:
             and (not wanted or self._is_leaving)
         ):
             lane.fail_everything("its session with the broker was lost")
-        if lane.stage is ShareFetchState.QUIET:
+        if lane.state is ShareFetchState.QUIET:
             self._ask(lane, wanted)
-        if lane.stage is ShareFetchState.CLOSED and not self._is_leaving:
+        if lane.state is ShareFetchState.CLOSED and not self._is_leaving:
             del self._lanes[lane.broker_id]
 
     def _ask(self, lane: ShareFetchSession, wanted: frozenset[TopicIdPartition]) -> None:
@@ -502,13 +502,13 @@ class ShareConsumerMachine:
         """Release what the program has not finished, end the sessions, leave the group."""
         self._is_leaving = self.is_closed = True
         for record in tuple(self._running):
-            if record.stage is InFlightState.RUNNING:  # else its lock is gone
+            if record.state is InFlightState.RUNNING:  # else its lock is gone
                 self.finish(record, AcknowledgeType.RELEASE)
         self._ready.clear()  # the end of the session releases them
-        self._turn.has_news = True
+        self._turn.wakes_program = True
 
     def _maybe_leave(self) -> None:
-        is_done = all(lane.stage is ShareFetchState.CLOSED for lane in self._lanes.values())
+        is_done = all(lane.state is ShareFetchState.CLOSED for lane in self._lanes.values())
         if self._is_leaving and is_done and not self.has_left:
             self.has_left = True
             self.membership.leave()
@@ -529,7 +529,7 @@ class ShareConsumerMachine:
 class ShareMetadata:
     """What is known of the topics, and whether to ask."""
 
-    def __init__(self, turn: QueueTurn, topics: frozenset[str], max_age_seconds: float) -> None:
+    def __init__(self, turn: ShareTurn, topics: frozenset[str], max_age_seconds: float) -> None:
         self._turn = turn
         self._topics = topics
         self._max_age_seconds = max_age_seconds
@@ -576,12 +576,12 @@ class ShareMetadata:
         self._attempt = 0 if is_complete else self._attempt + 1
         self._is_wanted = self._is_wanted or not is_complete
         seconds = self._turn.backoff_seconds(self._attempt)
-        self._turn.arm(QueueTimerKind.METADATA_PAUSE, 0, seconds)
+        self._turn.arm(ShareTimerKind.METADATA_PAUSE, 0, seconds)
 
     def on_pause_over(self) -> None:
         self._is_busy = False
         self._count += 1
-        self._turn.arm(QueueTimerKind.METADATA_AGE, self._count, self._max_age_seconds)
+        self._turn.arm(ShareTimerKind.METADATA_AGE, self._count, self._max_age_seconds)
 
     def on_old(self, count: object) -> None:
         if count == self._count:

@@ -90,7 +90,7 @@ class ShareFetchSession:
 
     def __init__(self, turn: ShareTurn, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.stage = ShareFetchState.QUIET
+        self.state = ShareFetchState.QUIET
         self.session = ShareSessionHandler()
         # Locked by this broker, and not told of yet; in order, so that a run can be repeated.
         self.held: dict[InFlightRecord, None] = {}
@@ -106,10 +106,10 @@ class ShareFetchSession:
         self._attempt = 0
         self._pause_count = 0
 
-    def _move(self, stage: ShareFetchState) -> None:
-        if stage not in SHARE_FETCH_MOVES[self.stage]:
-            raise InvariantViolation(f"a lane cannot move from {self.stage} to {stage}")
-        self.stage = stage
+    def _move(self, state: ShareFetchState) -> None:
+        if state not in SHARE_FETCH_MOVES[self.state]:
+            raise InvariantViolation(f"a lane cannot move from {self.state} to {state}")
+        self.state = state
 
     @property
     def has_acknowledgements(self) -> bool:
@@ -264,7 +264,7 @@ class ShareFetchSession:
         under_way = self._end_request()
         self._try_again(under_way, failure)
         self.lose_session(failure)
-        if self.stage is ShareFetchState.ASKING and not may_ask_again:
+        if self.state is ShareFetchState.ASKING and not may_ask_again:
             self._rest(ShareFetchState.PAUSING)
             self._pause_count += 1
             seconds = self._turn.backoff_seconds(self._attempt)
@@ -283,7 +283,7 @@ class ShareFetchSession:
         lost = [
             one
             for one in self.held
-            if one.stage is InFlightState.READY and partition in (None, one.partition)
+            if one.state is InFlightState.READY and partition in (None, one.partition)
         ]
         if not lost:
             return
@@ -309,26 +309,26 @@ class ShareFetchSession:
         record = self._older.get((partition, offset))
         if record is None:
             return False
-        is_running = record.stage is InFlightState.RUNNING and record.deadline > self._turn.now
-        if not is_running and record.stage is not InFlightState.FINISHED:
+        is_running = record.state is InFlightState.RUNNING and record.deadline > self._turn.now
+        if not is_running and record.state is not InFlightState.FINISHED:
             return False
         record.deadline = deadline
         return True
 
     def on_pause_over(self, pause_count: int) -> None:
-        if self.stage is ShareFetchState.PAUSING and pause_count == self._pause_count:
+        if self.state is ShareFetchState.PAUSING and pause_count == self._pause_count:
             self._move(ShareFetchState.QUIET)
 
     def _end_request(self) -> Mapping[TopicIdPartition, _Parcel]:
         under_way, self._under_way = self._under_way, {}
         return under_way
 
-    def _rest(self, stage: ShareFetchState) -> None:
-        if self.stage is ShareFetchState.CLOSING:
+    def _rest(self, state: ShareFetchState) -> None:
+        if self.state is ShareFetchState.CLOSING:
             self._move(ShareFetchState.CLOSED)
             self.fail_everything("its session with the broker is over")
         else:
-            self._move(stage)
+            self._move(state)
 
     def _try_again(self, under_way: Mapping[TopicIdPartition, _Parcel], failure: Exception) -> None:
         for partition, parcel in under_way.items():
@@ -355,7 +355,7 @@ class ShareFetchSession:
             if kind is AcknowledgeType.RENEW:
                 record.deadline = deadline
                 self._end_renewal(record, None)
-            elif record.stage is InFlightState.FINISHED:
+            elif record.state is InFlightState.FINISHED:
                 record.move(InFlightState.OVER)
                 self.held.pop(record, None)
                 if record.is_watched:
@@ -372,8 +372,8 @@ class ShareFetchSession:
             self._lose(record, reason)
 
     def _lose(self, record: InFlightRecord, reason: AcknowledgementError) -> None:
-        was_finished = record.stage is InFlightState.FINISHED
-        if record.stage in (InFlightState.OVER, InFlightState.LOST):
+        was_finished = record.state is InFlightState.FINISHED
+        if record.state in (InFlightState.OVER, InFlightState.LOST):
             return
         record.failure = reason
         record.move(InFlightState.LOST)
@@ -400,7 +400,7 @@ class ShareFetchSession:
 
 def _not_lost(parcel: _Parcel) -> _Parcel:
     return [
-        one for one in parcel if one.record is None or one.record.stage is not InFlightState.LOST
+        one for one in parcel if one.record is None or one.record.state is not InFlightState.LOST
     ]
 
 

@@ -5,10 +5,10 @@ brings what is assigned to it. Partitions of a share group have several members 
 nobody waits for anybody: what is assigned can be asked for at once, and records that were taken
 before may be dealt with by a member that has lost its partition, or its place.
 
-    OUTSIDE --the program asks--> JOINING --the first answer--> INSIDE
+    UNSUBSCRIBED --the program asks--> JOINING --the first answer--> STABLE
        ^                             ^                             |
        |                             +----- lost the place --------+
-       +---- the program leaves, or nothing helps (FAILED) --------+
+       +---- the program leaves, or nothing helps (FATAL) --------+
 
 Heartbeats follow each other: one is under way, or the next one is due after the interval that the
 coordinator has told, or after a pause when one has failed.
@@ -41,28 +41,28 @@ SHARE_LEAVING_EPOCH: Final = LEAVING_EPOCH
 class ShareMemberState(Enum):
     """Where a member is."""
 
-    OUTSIDE = "outside"
+    UNSUBSCRIBED = "unsubscribed"
     """No member. Moves when the program asks for records."""
 
     JOINING = "joining"
     """The first heartbeat is under way, or is sent again after a pause."""
 
-    INSIDE = "inside"
+    STABLE = "stable"
     """Asks for records of what is assigned. Moves when the coordinator has forgotten it."""
 
-    FAILED = "failed"
+    FATAL = "fatal"
     """Nothing that the client can do. Moves when the program leaves."""
 
 
 SHARE_MOVES: Final[dict[ShareMemberState, frozenset[ShareMemberState]]] = {
-    ShareMemberState.OUTSIDE: frozenset({ShareMemberState.JOINING}),
+    ShareMemberState.UNSUBSCRIBED: frozenset({ShareMemberState.JOINING}),
     ShareMemberState.JOINING: frozenset(
-        {ShareMemberState.INSIDE, ShareMemberState.FAILED, ShareMemberState.OUTSIDE}
+        {ShareMemberState.STABLE, ShareMemberState.FATAL, ShareMemberState.UNSUBSCRIBED}
     ),
-    ShareMemberState.INSIDE: frozenset(
-        {ShareMemberState.JOINING, ShareMemberState.FAILED, ShareMemberState.OUTSIDE}
+    ShareMemberState.STABLE: frozenset(
+        {ShareMemberState.JOINING, ShareMemberState.FATAL, ShareMemberState.UNSUBSCRIBED}
     ),
-    ShareMemberState.FAILED: frozenset({ShareMemberState.OUTSIDE}),
+    ShareMemberState.FATAL: frozenset({ShareMemberState.UNSUBSCRIBED}),
 }
 
 
@@ -72,9 +72,9 @@ class ShareMembership:
     def __init__(
         self, turn: ShareTurn, group_id: str, topics: frozenset[str], rack: str | None
     ) -> None:
-        self.stage = ShareMemberState.OUTSIDE
+        self.state = ShareMemberState.UNSUBSCRIBED
         self.assigned: PartitionsById = {}
-        self.failure: Failure | None = None  # why it has FAILED
+        self.failure: Failure | None = None  # why it has FATAL
         self.epoch = JOINING_EPOCH
         self._turn = turn
         self._group_id = group_id
@@ -84,10 +84,10 @@ class ShareMembership:
         self._is_all_told = False  # the coordinator knows topics and rack
         self._attempt = 0
 
-    def _move(self, stage: ShareMemberState) -> None:
-        if stage not in SHARE_MOVES[self.stage]:
-            raise InvariantViolation(f"a member cannot move from {self.stage} to {stage}")
-        self.stage = stage
+    def _move(self, state: ShareMemberState) -> None:
+        if state not in SHARE_MOVES[self.state]:
+            raise InvariantViolation(f"a member cannot move from {self.state} to {state}")
+        self.state = state
 
     def start(self) -> None:
         """Join, and stay a member from now on."""
@@ -96,15 +96,15 @@ class ShareMembership:
 
     def leave(self) -> None:
         """Tell the coordinator, so that it need not wait for the session to time out."""
-        is_told = self.stage in (ShareMemberState.JOINING, ShareMemberState.INSIDE)
-        if self.stage is not ShareMemberState.OUTSIDE:
-            self._move(ShareMemberState.OUTSIDE)
+        is_told = self.state in (ShareMemberState.JOINING, ShareMemberState.STABLE)
+        if self.state is not ShareMemberState.UNSUBSCRIBED:
+            self._move(ShareMemberState.UNSUBSCRIBED)
         self._beat_count += 1
         self.assigned = {}
         self._turn.instruct(SendShareLeave(is_told))
 
     def _send(self) -> None:
-        is_first = self.stage is ShareMemberState.JOINING
+        is_first = self.state is ShareMemberState.JOINING
         says_all = is_first or not self._is_all_told
         self._beat_count += 1
         self._turn.instruct(
@@ -137,8 +137,8 @@ class ShareMembership:
                 f"a member of share group {self._group_id}, epoch {self.epoch}: "
                 f"{count} partitions are assigned"
             )
-        if self.stage is ShareMemberState.JOINING:
-            self._move(ShareMemberState.INSIDE)
+        if self.state is ShareMemberState.JOINING:
+            self._move(ShareMemberState.STABLE)
         self._arm(answer.interval_ms / 1000)
 
     def heartbeat_failed(self, beat: int, failure: Failure) -> None:
@@ -149,9 +149,9 @@ class ShareMembership:
             case Reaction.STOP:
                 self.failure = failure
                 self.assigned = {}
-                self._move(ShareMemberState.FAILED)
-                self._turn.has_news = True
-            case Reaction.START_OVER if self.stage is ShareMemberState.INSIDE:
+                self._move(ShareMemberState.FATAL)
+                self._turn.wakes_program = True
+            case Reaction.START_OVER if self.state is ShareMemberState.STABLE:
                 self._turn.log(f"share group {self._group_id} has lost this member: {failure}")
                 self.assigned = {}
                 self._move(ShareMemberState.JOINING)

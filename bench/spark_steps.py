@@ -104,7 +104,7 @@ def _find_ranges(options: SourceOptions) -> Sequence[PartitionRange]:
     from moldau.spark.rules.offset_ranges import ranges_between
 
     view = OffsetReader(options)
-    partitions = view.require_partitions()
+    partitions = view.require_partitions().partitions
     return ranges_between(view.earliest(partitions), view.latest(partitions))
 
 

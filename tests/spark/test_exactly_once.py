@@ -85,7 +85,7 @@ class Query:
 
     def decide_and_die(self, batch_id: int, *messages: PreparedRows) -> None:
         """The driver dies when it has recorded its decision, and has completed nothing."""
-        with exactly_once._admin(self.options) as admin:
+        with exactly_once._open_admin(self.options) as admin:
             log = exactly_once._open_log(self.query_id, admin, self.options)
             offered = tuple(one.prepared for one in messages if one.prepared is not None)
             open_ones = exactly_once._find_open(admin, self.query_id, offered)
@@ -226,7 +226,7 @@ def test_a_batch_of_thousands_of_tasks_is_one_decision(query: Query) -> None:
         )
         for number in range(20_000)
     )
-    with exactly_once._admin(query.options) as admin:
+    with exactly_once._open_admin(query.options) as admin:
         log = exactly_once._open_log(query.query_id, admin, query.options)
         log.record(Decision(batch_id=0, commit=many, abort=()))
         query.restart()

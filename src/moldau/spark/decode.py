@@ -10,14 +10,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, types
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
 
 from moldau.errors import ConfigurationError, MissingExtraError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
 
 _CORRUPT: Final = "_moldau_corrupt"
 _REGISTRY_HEAD_BYTES: Final = 5
@@ -35,11 +36,10 @@ def decode_json(
     JSON lacks are null, and those that the schema lacks are passed over. Where the text is not
     JSON, or a field has another type, `into` as a whole is null.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    wanted = _read_schema(schema)
-    permissive = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
+    read = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    wanted = cast("StructType", read)
+    corrupt = types.StructField(_CORRUPT, types.StringType())
+    permissive = StructType([*wanted.fields, corrupt])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(F.col(column).cast("string"), permissive, options)
     found = frame.withColumn(into, parsed)
@@ -62,8 +62,6 @@ def decode_avro(
     head. `has_registry_head` passes over the five bytes that Confluent's serializers put first; the
     schema is the given one all the same. Where a value cannot be decoded `into` is null.
     """
-    from pyspark.sql import functions as F
-
     parsed = _read_avro_schema(schema)
     text = json.dumps(parsed)
     skip_bytes = _REGISTRY_HEAD_BYTES if has_registry_head else 0
@@ -89,16 +87,12 @@ def column_decoder(
     try:
         from pyspark.sql.pandas.functions import arrow_udf
     except ImportError:  # Spark 4.0: row by row
-        from pyspark.sql import functions as F
-
         return F.udf(_row_decoder(make_read), kind)
     return arrow_udf(_array_decoder(make_read, kind, is_strict), kind)  # type: ignore[call-overload,no-any-return]  # its third argument is optional, whatever the stub says
 
 
 def spark_type_of(schema: object) -> DataType:
     """Spark's type for a type of Avro; raises ConfigurationError for what has none."""
-    from pyspark.sql import types
-
     if isinstance(schema, list):
         return _type_of_union(schema)
     if isinstance(schema, str):
@@ -131,8 +125,6 @@ def _type_of_union(schema: list[object]) -> DataType:
 
 
 def _plain_type(kind: object, logical: object) -> DataType:
-    from pyspark.sql import types
-
     by_logical: dict[object, DataType] = {
         "date": types.DateType(),
         "timestamp-millis": types.TimestampType(),
@@ -178,15 +170,13 @@ def _array_decoder(
         return make_array(found, _arrow_type(kind), is_strict=is_strict)
 
     # Spark finds out by the annotations what kind of function it is given.
-    decode.__annotations__ = _arrow_annotations()
+    decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
     return decode
 
 
 def make_array(found: Sequence[object], kind: pa.DataType, *, is_strict: bool) -> pa.Array:
     """Texts that are not Unicode and numbers that are too large do not go into any column: one such
     value is not to cost all that are beside it."""
-    import pyarrow as pa
-
     try:
         return pa.array(found, type=kind)
     except (ValueError, TypeError, ArithmeticError):  # Arrow's own errors are among these
@@ -196,8 +186,6 @@ def make_array(found: Sequence[object], kind: pa.DataType, *, is_strict: bool) -
 
 
 def _fits(value: object, kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     try:
         pa.array([value], type=kind)
     except (ValueError, TypeError, ArithmeticError):
@@ -207,18 +195,10 @@ def _fits(value: object, kind: pa.DataType) -> bool:
 
 def _arrow_type(kind: DataType) -> pa.DataType:
     """With times in UTC, which is said in another way since Spark 4.2."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
     try:
         return to_arrow_type(kind, timezone="UTC")
     except TypeError:
         return to_arrow_type(kind)
-
-
-def _arrow_annotations() -> dict[str, object]:
-    import pyarrow as pa
-
-    return {"values": pa.Array, "return": pa.Array}
 
 
 def _avro_reader(schema_text: str, skip_bytes: int) -> Callable[[bytes | None], object]:
@@ -242,11 +222,3 @@ def _avro_reader(schema_text: str, skip_bytes: int) -> Callable[[bytes | None], 
         return found if stream.tell() == len(data) else None
 
     return read
-
-
-def _read_schema(schema: StructType | str) -> StructType:
-    from pyspark.sql.types import StructType
-
-    if isinstance(schema, StructType):
-        return schema
-    return cast("StructType", StructType.fromDDL(schema))

@@ -24,7 +24,7 @@ from moldau.client.admin.values import (
     OffsetSpec,
     TransactionDescription,
 )
-from moldau.client.blocking import Admin, Producer
+from moldau.client.blocking import Admin
 from moldau.client.cluster import ClientSettings, client_settings
 from moldau.client.producer.rules.transaction_manager import PreparedTransaction
 from moldau.client.read_table import read_table
@@ -53,11 +53,12 @@ from moldau.spark.rules.batch_decisions import (
     partition_of,
     task_transactional_id,
 )
-from moldau.spark.worker import freeze_once
+from moldau.spark.worker import freeze_once, make_producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from moldau.client.blocking import Producer
     from moldau.spark.options import WriteOptions
 
 
@@ -98,8 +99,8 @@ def prepare_rows(
     if first is None:
         return PreparedRows(query_id, batch_id, 0, None)
     name = _take_id(query_id, batch_id)
-    with _explaining(), _producer(options, name, two_phases=True) as producer:
-        producer.begin_transaction()  # what fails is aborted when the producer is closed
+    with _explaining(), _make_task_producer(options, name) as producer:
+        producer.begin_transaction()
         row_count = send_rows(producer, _chain(first, batches))
         prepared = producer.prepare_transaction()
     _ids.setdefault((os.getpid(), query_id), []).append((name, batch_id))
@@ -161,7 +162,7 @@ def commit_batch(
     query_id, offered = _read_messages(messages, batch_id)
     if query_id is None:
         return  # without a task there is nothing to decide
-    with _explaining(), _admin(options) as admin:
+    with _explaining(), _open_admin(options) as admin:
         latest = _decide(admin, query_id, batch_id, offered, options)
         if latest.batch_id == batch_id:
             _complete(admin, latest.commit, commit=True)
@@ -209,7 +210,7 @@ def abort_batch(
     query_id, offered = _read_messages(messages, batch_id)
     if query_id is None or not offered:
         return
-    with _admin(options) as admin:
+    with _open_admin(options) as admin:
         _forget_log(query_id, options)  # what it was about to record is recorded, or never will be
         log = _open_log(query_id, admin, options)
         _complete(admin, find_undecided(log.latest, batch_id, offered), commit=False)
@@ -262,7 +263,7 @@ def _open_log(query_id: str, admin: Admin, options: WriteOptions) -> DecisionLog
     key = (os.getpid(), options.bootstrap, query_id)
     found = _logs.get(key)
     if found is None:
-        producer = _make_producer(options, driver_transactional_id(query_id), two_phases=False)
+        producer = _make_driver_producer(options, query_id)
         try:
             found = DecisionLog(
                 query_id, admin, producer, options.bootstrap, _client_settings(options)
@@ -289,25 +290,23 @@ def close_logs() -> None:
 # Clients
 
 
-@contextmanager
-def _producer(options: WriteOptions, name: str, *, two_phases: bool) -> Iterator[Producer]:
-    producer = _make_producer(options, name, two_phases=two_phases)
-    try:
-        yield producer
-    finally:
-        producer.close()
+def _make_task_producer(options: WriteOptions, transactional_id: str) -> Producer:
+    """Closing it aborts what it has not prepared."""
+    return make_producer(
+        options,
+        {"transactional.id": transactional_id, "transaction.two.phase.commit.enable": "true"},
+    )
 
 
-def _make_producer(options: WriteOptions, name: str, *, two_phases: bool) -> Producer:
-    given = {"linger.ms": "20", "client.id": "moldau-spark", **dict(options.producer)}
-    given["transactional.id"] = name
-    if two_phases:
-        given["transaction.two.phase.commit.enable"] = "true"
-    else:
-        given["transaction.timeout.ms"] = _DRIVER_TIMEOUT_MS
-        given["max.request.size"] = str(MAX_DECISION_BYTES)
-    keywords = {key.replace(".", "_"): value for key, value in given.items()}
-    return Producer(options.bootstrap, **keywords)  # type: ignore[arg-type]  # as in `producers`
+def _make_driver_producer(options: WriteOptions, query_id: str) -> Producer:
+    return make_producer(
+        options,
+        {
+            "transactional.id": driver_transactional_id(query_id),
+            "transaction.timeout.ms": _DRIVER_TIMEOUT_MS,
+            "max.request.size": str(MAX_DECISION_BYTES),
+        },
+    )
 
 
 def can_prepare(options: WriteOptions) -> bool:
@@ -319,17 +318,15 @@ def can_prepare(options: WriteOptions) -> bool:
     bounded = {**dict(options.producer), "max.block.ms": _PROBE_MS}
     asked = replace(options, producer=tuple(bounded.items()))
     try:
-        with _producer(asked, f"moldau-spark-probe-{uuid4().hex}", two_phases=True) as producer:
+        with _make_task_producer(asked, f"moldau-spark-probe-{uuid4().hex}") as producer:
             producer.begin_transaction()
     except MoldauError:
         return False
     return True
 
 
-@contextmanager
-def _admin(options: WriteOptions) -> Iterator[Admin]:
-    with Admin(options.bootstrap, _client_settings(options)) as admin:
-        yield admin
+def _open_admin(options: WriteOptions) -> Admin:
+    return Admin(options.bootstrap, _client_settings(options))
 
 
 def _client_settings(options: WriteOptions) -> ClientSettings:

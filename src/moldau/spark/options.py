@@ -34,9 +34,9 @@ from moldau.config.option import (
     optional,
     suggest,
 )
-from moldau.errors import ConfigurationError
+from moldau.errors import ConfigurationError, DataLossError
 from moldau.spark.rules.java_patterns import translate_java_pattern
-from moldau.spark.rules.offset_ranges import TriggerLimits
+from moldau.spark.rules.offset_ranges import DATA_LOSS_ADVICE, TriggerLimits
 from moldau.spark.rules.offsets import (
     EARLIEST_OFFSET,
     Bound,
@@ -334,6 +334,13 @@ class SourceOptions(OptionSet):
     def read_committed(self) -> bool:
         return self.client.isolation_level == "read_committed"
 
+    def report_losses(self, losses: Sequence[str]) -> None:
+        """Raise DataLossError; only log warnings where failOnDataLoss is off."""
+        if losses and self.fail_on_data_loss:
+            raise DataLossError(f"{'; '.join(losses)}. {DATA_LOSS_ADVICE}")
+        for message in losses:
+            _log.warning("%s; reading goes on with what is there", message)
+
     def require_batch(self) -> None:
         """Raise what makes no sense for a batch."""
         starting = self.starting_bound
@@ -418,9 +425,6 @@ def _read_client_options(given: Mapping[str, str]) -> ConsumerOptions:
 
 # Options of a write: `topic`, `exactlyOnce`, and `kafka.*` for the producer
 
-WRITE_BOOTSTRAP = "kafka.bootstrap.servers"
-
-_WRITE_PREFIX = "kafka."
 _WRITE_OPTIONS = ("topic", "exactlyOnce")
 _SPARK_WRITE_OPTIONS = frozenset(
     {
@@ -459,9 +463,9 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
     _refuse_unknown(options)
     exactly_once = _read_exactly_once(options)
     kafka = {
-        name.removeprefix(_WRITE_PREFIX): value
+        name.removeprefix(KAFKA_PREFIX): value
         for name, value in options.items()
-        if name.startswith(_WRITE_PREFIX)
+        if name.startswith(KAFKA_PREFIX)
     }
     for name in _SERIALIZERS:
         if name in kafka:
@@ -490,12 +494,12 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _WRITE_OPTIONS}
     for name in options:
-        if name in known or name in _SPARK_WRITE_OPTIONS or name.startswith(_WRITE_PREFIX):
+        if name in known or name in _SPARK_WRITE_OPTIONS or name.startswith(KAFKA_PREFIX):
             continue
         if name == "path":
             raise ConfigurationError("save() takes no path: the option topic names the topic")
         if name == "bootstrap.servers":
-            raise ConfigurationError(f"bootstrap.servers is called {WRITE_BOOTSTRAP} here")
+            raise ConfigurationError(f"bootstrap.servers is called {BOOTSTRAP} here")
         hint = suggest(name, known)
         raise ConfigurationError(f"{name} is not an option of writing with format moldau{hint}")
 
@@ -503,7 +507,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 def _require_bootstrap(text: str) -> str:
     if not text.strip():
         raise ConfigurationError(
-            f'nothing says where the brokers are: give .option("{WRITE_BOOTSTRAP}", "host:port")'
+            f'nothing says where the brokers are: give .option("{BOOTSTRAP}", "host:port")'
         )
     return text.strip()
 

@@ -6,7 +6,6 @@ nothing in them but values. A shell; what to read is decided in `rules`.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from moldau.errors import ConfigurationError, DataLossError
+from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
 from moldau.spark.columns import arrow_schema, require_columns
 from moldau.spark.options import SourceOptions
 from moldau.spark.rules.offset_ranges import (
-    DATA_LOSS_ADVICE,
     PartitionRange,
     Task,
     TriggerLimits,
@@ -36,10 +34,28 @@ from moldau.spark.rules.offsets import NamedBound, OffsetJson, StreamOffset
 from moldau.spark.rules.pushed_filters import (
     Condition,
     FilterEffect,
+    find_condition,
     find_earliest_time,
     find_effect,
     narrow_ranges,
 )
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Not before Spark 4.2."""
+
+    _TAKES_LIMITS = False
+else:
+    _TAKES_LIMITS = True
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from moldau.spark.offset_reader import OffsetReader as TopicView
+    from moldau.spark.offset_reader import OffsetReader
     from moldau.spark.stream_planner import StreamPlanner
 
 
@@ -87,10 +103,22 @@ def find_task(given: InputPartition) -> Task:
     )
 
 
-# Batches. The ranges are fixed on the driver when the query is planned.
+class _RangeReader:
+    """Pickled to the tasks, with nothing in it but values."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the records of its ranges."""
+        from moldau.spark.fetching import read_task
+
+        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
 
 
-_log = logging.getLogger("moldau.spark")
+# Batches
+
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -115,46 +143,42 @@ def _may_push_filters() -> bool:
     return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
 
 
-class MoldauBatchReader(DataSourceReader):
-    """Pickled to the tasks, with nothing in it but values."""
+class MoldauBatchReader(_RangeReader, DataSourceReader):
+    """The ranges are fixed on the driver when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
+        super().__init__(options, schema)
         self._conditions: list[Condition] = []
 
     def partitions(self) -> list[InputPartition]:
         """Asks the cluster what there is, once."""
-        from moldau.spark.offset_reader import OffsetReader as TopicView
+        from moldau.spark.offset_reader import OffsetReader
 
-        view = TopicView(self._options)
-        ranges = self._skip_older(view, narrow_ranges(self._find_ranges(view), self._conditions))
+        offsets = OffsetReader(self._options)
+        ranges = narrow_ranges(self._find_ranges(offsets), self._conditions)
+        ranges = self._skip_older(offsets, ranges)
         return make_partitions(ranges, self._options)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of its ranges."""
-        from moldau.spark.fetching import read_task
-
-        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
-
-    def _find_ranges(self, view: TopicView) -> list[PartitionRange]:
-        partitions = view.require_partitions().partitions
+    def _find_ranges(self, offsets: OffsetReader) -> list[PartitionRange]:
+        partitions = offsets.require_partitions().partitions
         starting = self._options.starting_bound or NamedBound.EARLIEST
-        starts = view.place(starting, partitions, "startingOffsets")
-        ends = view.place(self._options.ending_bound, partitions, "endingOffsets")
-        earliest, latest = view.earliest(partitions), view.latest(partitions)
+        starts = offsets.place(starting, partitions, "startingOffsets")
+        ends = offsets.place(self._options.ending_bound, partitions, "endingOffsets")
+        earliest, latest = offsets.earliest(partitions), offsets.latest(partitions)
         wanted = ranges_between(starts, ends)
         beyond = find_starts_beyond(starts, latest) + find_beyond(wanted, latest)
-        self._report(find_deleted(wanted, earliest) + beyond)
+        self._options.report_losses(find_deleted(wanted, earliest) + beyond)
         return keep_existing(wanted, earliest, latest)
 
-    def _skip_older(self, view: TopicView, ranges: list[PartitionRange]) -> list[PartitionRange]:
+    def _skip_older(
+        self, offsets: OffsetReader, ranges: list[PartitionRange]
+    ) -> list[PartitionRange]:
         """Without the records before the first that a condition on the timestamp can want."""
         time_ms = find_earliest_time(self._conditions)
         if time_ms is None or not ranges:
             return ranges
         times = {one.partition: max(time_ms, 0) for one in ranges}
-        found = view.find_at_times(times)
+        found = offsets.find_at_times(times)
         clipped = (
             clip_range(one, start_offset=found[one.partition], end_offset=one.end_offset)
             for one in ranges
@@ -162,20 +186,12 @@ class MoldauBatchReader(DataSourceReader):
         )
         return [one for one in clipped if not one.is_empty]
 
-    def _report(self, losses: list[str]) -> None:
-        if losses and self._options.fail_on_data_loss:
-            raise DataLossError(f"{'; '.join(losses)}. {DATA_LOSS_ADVICE}")
-        for message in losses:
-            _log.warning("%s; reading goes on with what is there", message)
-
 
 class FilteringBatchReader(MoldauBatchReader):
     """Also takes conditions on topic, partition, offset and timestamp."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep what helps; what Spark has to look at itself is given back."""
-        from moldau.spark.filters import find_condition
-
         for one in filters:
             condition = find_condition(one)
             effect = FilterEffect.NONE if condition is None else find_effect(condition)
@@ -190,17 +206,6 @@ class FilteringBatchReader(MoldauBatchReader):
 # query is when it asks for the next end, and takes limits. Spark 4.0 and 4.1 do neither, so there
 # are two readers.
 
-
-try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Not before Spark 4.2."""
-
-    _TAKES_LIMITS = False
-else:
-    _TAKES_LIMITS = True
 
 _NO_LIMITS: Final = TriggerLimits()
 
@@ -230,12 +235,11 @@ def _refuse_limits(limits: TriggerLimits) -> None:
             )
 
 
-class MoldauStreamReader(DataSourceStreamReader):
+class MoldauStreamReader(_RangeReader, DataSourceStreamReader):
     """Pickled to the tasks before it is used; the driver's part is made at the first call."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
+        super().__init__(options, schema)
         self._planner: StreamPlanner | None = None
 
     def initialOffset(self) -> OffsetJson:
@@ -244,12 +248,6 @@ class MoldauStreamReader(DataSourceStreamReader):
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         starts, ends = StreamOffset.from_json(start), StreamOffset.from_json(end)
         return make_partitions(self._driver.find_ranges(starts, ends), self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of its ranges."""
-        from moldau.spark.fetching import read_task
-
-        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
 
     def commit(self, end: OffsetJson) -> None:
         """Called one batch late, and not at all with Trigger.AvailableNow."""
@@ -281,21 +279,17 @@ class LimitedStreamReader(MoldauStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark has one limit only: any of ours stands for all, which the options have."""
-        from pyspark.sql.streaming import datasource as spark_limits
-
         limits = self._options.limits
         if limits.max_offsets is not None:
-            return spark_limits.ReadMaxRows(limits.max_offsets)
+            return ReadMaxRows(limits.max_offsets)
         if limits.max_bytes is not None:
-            return spark_limits.ReadMaxBytes(limits.max_bytes)
+            return ReadMaxBytes(limits.max_bytes)
         if limits.min_offsets is not None:
-            return spark_limits.ReadMinRows(limits.min_offsets)
-        return spark_limits.ReadAllAvailable()
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Asked every few milliseconds while nothing comes, so nothing is then done twice."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable
-
         ends = self._driver.latest.current()
         if self._idle is not None and self._idle[0] == start and self._idle[1] is ends:
             self._driver.progress.maybe_repeat()

@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from pyspark.sql import types
+from pyspark.sql import Column, types
+from pyspark.sql import functions as F
 
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaNotFoundError
 from moldau.schemas.model import ResolvedSchema, SchemaType
@@ -27,8 +28,9 @@ from moldau.spark.decode import column_decoder, spark_type_of
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
+
+    from moldau.schemas.avro import AvroCodec
+    from moldau.schemas.protobuf import ProtobufCodec
 
 
 DecodeMode = Literal["permissive", "failfast"]
@@ -72,8 +74,6 @@ def from_registry(
     be decoded is null with `mode="permissive"`, and fails the query with `"failfast"`. A registry
     that does not answer fails the task, which Spark repeats.
     """
-    from pyspark.sql import functions as F
-
     if mode not in _MODES:
         raise ConfigurationError(f"mode: {mode!r} is neither permissive nor failfast")
     given = {URL: registry} if isinstance(registry, str) else dict(registry)
@@ -120,7 +120,7 @@ def _make_read(
     return read
 
 
-def _map_reader(reader: _Reader) -> tuple[DataType, _ReadRecord]:
+def _map_reader(reader: _Reader) -> tuple[types.DataType, _ReadRecord]:
     match reader.resolved.schema.type:
         case "AVRO":
             return _map_avro(reader)
@@ -134,21 +134,17 @@ def _compiled(reader: _Reader) -> SchemaCodec:
     return _readers.get(repr(reader), lambda: make_codec(reader.resolved, message=reader.message))
 
 
-def _map_avro(reader: _Reader) -> tuple[DataType, _ReadRecord]:
-    from moldau.schemas.avro import AvroCodec
-
-    wanted = _compiled(reader)
-    assert isinstance(wanted, AvroCodec)  # noqa: S101 by its type
+def _map_avro(reader: _Reader) -> tuple[types.DataType, _ReadRecord]:
+    wanted = cast("AvroCodec", _compiled(reader))
     mapped = map_avro(wanted.schema)
 
     def read(codec: SchemaCodec, body: bytes) -> object:
-        assert isinstance(codec, AvroCodec)  # noqa: S101 of the same type
-        return _convert(mapped, codec.read(body, reader=wanted))
+        return _convert(mapped, cast("AvroCodec", codec).read(body, reader=wanted))
 
     return mapped.kind, read
 
 
-def _map_json(reader: _Reader) -> tuple[DataType, _ReadRecord]:
+def _map_json(reader: _Reader) -> tuple[types.DataType, _ReadRecord]:
     mapped = map_json(json.loads(reader.resolved.schema.text))
 
     def read(codec: SchemaCodec, body: bytes) -> object:
@@ -166,17 +162,12 @@ def _convert(mapped: ColumnMapping, value: object) -> object:
         ) from error
 
 
-def _map_protobuf(reader: _Reader) -> tuple[DataType, _ReadRecord]:
-    from moldau.schemas.protobuf import ProtobufCodec
-
-    wanted = _compiled(reader)
-    assert isinstance(wanted, ProtobufCodec)  # noqa: S101 by its type
-    kind = wanted.message_class()
+def _map_protobuf(reader: _Reader) -> tuple[types.DataType, _ReadRecord]:
+    kind = cast("ProtobufCodec", _compiled(reader)).message_class()
     mapped = map_protobuf(kind.DESCRIPTOR)
 
     def read(codec: SchemaCodec, body: bytes) -> object:
-        assert isinstance(codec, ProtobufCodec)  # noqa: S101 of the same type
-        return _convert(mapped, codec.read(body, into=kind))
+        return _convert(mapped, cast("ProtobufCodec", codec).read(body, into=kind))
 
     return mapped.kind, read
 

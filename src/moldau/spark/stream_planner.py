@@ -11,12 +11,10 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from moldau.clock import Clock, SystemClock
-from moldau.errors import DataLossError, MoldauError, UnknownTopicError
+from moldau.errors import MoldauError, UnknownTopicError
 from moldau.model import TopicPartition
-from moldau.spark.offset_reader import FoundPartitions
-from moldau.spark.offset_reader import OffsetReader as TopicView
+from moldau.spark.offset_reader import FoundPartitions, OffsetReader
 from moldau.spark.rules.offset_ranges import (
-    DATA_LOSS_ADVICE,
     PartitionRange,
     TriggerLimits,
     describe_recreated,
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
 # old. When offsets have changed, the ids of their topics are asked for again.
 
 
+_log = logging.getLogger("moldau.spark")
+
 OFFSETS_SECONDS: Final = 0.1
 PARTITIONS_SECONDS: Final = 1.0
 
@@ -50,8 +50,8 @@ PARTITIONS_SECONDS: Final = 1.0
 class LatestOffsets:
     """Owned by the one thread that Spark's calls come in."""
 
-    def __init__(self, view: TopicView, clock: Clock | None = None) -> None:
-        self._view = view
+    def __init__(self, offsets: OffsetReader, clock: Clock | None = None) -> None:
+        self._offsets = offsets
         self._clock = clock or SystemClock()
         self._found = FoundPartitions([], {})
         self._found_at: float | None = None
@@ -68,13 +68,13 @@ class LatestOffsets:
         if self._is_older(self._ends_at, max_age_seconds):
             if self._is_older(self._found_at, PARTITIONS_SECONDS if max_age_seconds else 0.0):
                 self._find_partitions()
-            found = self._ask()
+            found = self._ask_for_ends()
             if found != self._ends:
                 self._ends = found
             self._ends_at = self._clock.monotonic()
         return self._ends
 
-    def _ask(self) -> StreamOffset:
+    def _ask_for_ends(self) -> StreamOffset:
         """A topic may be recreated between two questions. Offsets are of the topics that have the
         same id before and after they are asked for."""
         while True:
@@ -89,23 +89,21 @@ class LatestOffsets:
 
     def _list_ends(self) -> Offsets:
         try:
-            offsets = self._view.latest(self._found.partitions)
+            offsets = self._offsets.latest(self._found.partitions)
         except UnknownTopicError:  # a topic went after its partitions were listed
             offsets = {}
         if len(offsets) < len(self._found.partitions):
             self._find_partitions()
-            offsets = self._view.latest(self._found.partitions)
+            offsets = self._offsets.latest(self._found.partitions)
         return offsets
 
     def _find_partitions(self) -> None:
-        self._found = self._view.find_partitions()
+        self._found = self._offsets.find_partitions()
         self._found_at = self._clock.monotonic()
 
     def _is_older(self, at: float | None, seconds: float) -> bool:
         return at is None or self._clock.monotonic() - at >= seconds
 
-
-_log = logging.getLogger("moldau.spark")
 
 _REWIND_ATTEMPTS: Final = 3
 _REWIND_SECONDS: Final = 0.3
@@ -114,8 +112,8 @@ _SIZES_SECONDS: Final = 10.0
 
 def make_planner(options: SourceOptions) -> StreamPlanner:
     """The planner of a query, with a client of its own."""
-    view = TopicView(options)
-    return StreamPlanner(options, view, LatestOffsets(view), OffsetCommitter(view.commit))
+    offsets = OffsetReader(options)
+    return StreamPlanner(options, offsets, LatestOffsets(offsets), OffsetCommitter(offsets.commit))
 
 
 class StreamPlanner:
@@ -124,14 +122,14 @@ class StreamPlanner:
     def __init__(
         self,
         options: SourceOptions,
-        view: TopicView,
+        offsets: OffsetReader,
         latest: LatestOffsets,
         progress: OffsetCommitter,
     ) -> None:
         self.latest = latest
         self.progress = progress
         self._options = options
-        self._view = view
+        self._offsets = offsets
         self._fixed_end: StreamOffset | None = None  # with Trigger.AvailableNow
         self._last_batch_at: float | None = None  # when the last batch was given
         self._sizes: dict[TopicPartition, float] = {}
@@ -139,9 +137,9 @@ class StreamPlanner:
 
     def find_start(self) -> StreamOffset:
         """Where a new query begins."""
-        partitions, topic_ids = self._view.require_partitions()
+        partitions, topic_ids = self._offsets.require_partitions()
         bound = self._options.starting_bound or NamedBound.LATEST
-        starts = self._view.place(bound, partitions, "startingOffsets")
+        starts = self._offsets.place(bound, partitions, "startingOffsets")
         self.progress.begin_at(starts)
         return StreamOffset(starts, topic_ids)
 
@@ -168,7 +166,7 @@ class StreamPlanner:
         if self._options.fail_on_data_loss:
             # Before Spark writes the offsets down, so that a query that fails can be repeated.
             losses = find_losses(plan_batch(kept, ends.offsets, {}), {})
-            self._report([*describe_recreated(recreated), *losses])
+            self._options.report_losses([*describe_recreated(recreated), *losses])
         known = {**self._begin_new(kept, ends.offsets), **kept}
         if self._fixed_end is None and may_wait_for_more(
             known, ends.offsets, limits, self._waited_ms()
@@ -189,9 +187,9 @@ class StreamPlanner:
         lost = find_recreated(ends.topic_ids, now.topic_ids)
         recreated = lost | find_recreated(starts.topic_ids, ends.topic_ids)
         wanted = without_topics(ends.offsets, lost)
-        earliest = self._view.earliest(sorted(wanted))
+        earliest = self._offsets.earliest(sorted(wanted))
         batch = plan_batch(without_topics(starts.offsets, recreated), wanted, earliest)
-        self._report([*describe_recreated(recreated), *find_losses(batch, earliest)])
+        self._options.report_losses([*describe_recreated(recreated), *find_losses(batch, earliest)])
         return [
             one._replace(topic_id=ends.topic_ids.get(one.partition.topic))
             for one in keep_existing(batch.ranges, earliest, {})
@@ -213,7 +211,7 @@ class StreamPlanner:
 
     def _begin_new(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Where partitions begin that the query has not read yet."""
-        return self._view.earliest(sorted(ends.keys() - starts.keys()))
+        return self._offsets.earliest(sorted(ends.keys() - starts.keys()))
 
     def _waited_ms(self) -> float | None:
         at = self._last_batch_at
@@ -226,15 +224,9 @@ class StreamPlanner:
             return {}
         at = self._sizes_at
         if at is None or time.monotonic() - at > _SIZES_SECONDS:
-            self._sizes = self._view.bytes_per_offset(self._view.earliest(sorted(ends)), ends)
+            self._sizes = self._offsets.bytes_per_offset(self._offsets.earliest(sorted(ends)), ends)
             self._sizes_at = time.monotonic()
         return self._sizes
-
-    def _report(self, losses: list[str]) -> None:
-        if losses and self._options.fail_on_data_loss:
-            raise DataLossError(f"{'; '.join(losses)}. {DATA_LOSS_ADVICE}")
-        for message in losses:
-            _log.warning("%s; reading goes on with what is there", message)
 
 
 # Spark's checkpoint is what a query continues from; the committed offsets of its group are a copy
@@ -264,7 +256,7 @@ class OffsetCommitter:
         """Everything before these offsets is completed."""
         news = {one: offset for one, offset in offsets.items() if self._last.get(one) != offset}
         if news and news != self._refused:
-            self._try(news)
+            self._commit_news(news)
         else:
             self.maybe_repeat()
 
@@ -281,9 +273,9 @@ class OffsetCommitter:
     def maybe_repeat(self) -> None:
         """Tell the group what it has refused, if that was some time ago."""
         if self._refused and self._now() - self._refused_at >= REPEAT_SECONDS:
-            self._try(self._refused)
+            self._commit_news(self._refused)
 
-    def _try(self, news: dict[TopicPartition, int]) -> None:
+    def _commit_news(self, news: dict[TopicPartition, int]) -> None:
         try:
             self._commit(news)
         except MoldauError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from moldau.client.blocking_face import LoopThread
@@ -53,10 +53,9 @@ _clients: dict[_ClientKey, WorkerClient] = {}
 def open_client(options: SourceOptions) -> WorkerClient:
     """The process's client for these options; made when there is none."""
     key = _client_key(options)
-    found = _clients.get(key)
-    if found is None:
-        found = _clients[key] = WorkerClient(options)
-    return found
+    if key not in _clients:
+        _clients[key] = WorkerClient(options)
+    return _clients[key]
 
 
 def close_clients() -> None:
@@ -76,6 +75,7 @@ def _client_key(options: SourceOptions) -> _ClientKey:
 
 _ProducerKey = tuple[int, str, tuple[tuple[str, str], ...]]
 
+_CLIENT_ID = "moldau-spark"
 _LINGER_MS = "20"
 """Arrow batches come whole: only what is left of one waits, and the end of a task ends that."""
 _DISCARD_SECONDS = 1.0
@@ -85,14 +85,19 @@ _producers: dict[_ProducerKey, Producer] = {}
 
 def open_producer(options: WriteOptions) -> Producer:
     """The worker's producer for these options; made when there is none."""
+    key = _producer_key(options)
+    if key not in _producers:
+        _producers[key] = make_producer(options, {})
+    return _producers[key]
+
+
+def make_producer(options: WriteOptions, settings: Mapping[str, str]) -> Producer:
+    """A producer with these options and settings, named as Kafka names them."""
     from moldau.client.blocking import Producer
 
-    found = _producers.get(_producer_key(options))
-    if found is None:
-        given = {"linger.ms": _LINGER_MS, "client.id": "moldau-spark", **dict(options.producer)}
-        keywords = {name.replace(".", "_"): value for name, value in given.items()}
-        found = _producers[_producer_key(options)] = Producer(options.bootstrap, **keywords)  # type: ignore[arg-type]  # mypy would have the texts be serializers
-    return found
+    given = {"linger.ms": _LINGER_MS, "client.id": _CLIENT_ID, **dict(options.producer), **settings}
+    keywords = {name.replace(".", "_"): value for name, value in given.items()}
+    return Producer(options.bootstrap, **keywords)  # type: ignore[arg-type]  # mypy would have the texts be serializers
 
 
 def discard_producer(options: WriteOptions) -> None:

@@ -3,7 +3,7 @@ Streams also exactly once (`exactly_once`).
 
 A task is over when the broker has confirmed every row of it, so that a batch that Spark commits is
 in the log. The producer is idempotent: what it sends again is not written twice. A task that Spark
-runs again writes its rows again. A shell; what may be written and where it goes is in `rules`.
+runs again writes its rows again. A shell; `columns` says what may be written.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamWriter,
@@ -27,6 +25,7 @@ from moldau.spark.columns import WriteColumns, find_write_columns, refuse_null_t
 from moldau.spark.options import WriteOptions, read_write_options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from moldau.client.blocking import Producer
@@ -62,7 +61,7 @@ def make_batch_writer(
             'a topic cannot be overwritten, only added to: use .mode("append"); to empty it first, '
             "delete its records or the topic"
         )
-    read, columns = _check(options, schema)
+    read, columns = _read_options(options, schema)
     if read.exactly_once:
         raise ConfigurationError(
             "exactlyOnce=true is for streams (writeStream): only they have batches that Spark "
@@ -80,11 +79,13 @@ def make_stream_writer(
     `overwrite` is how Spark announces the output mode "complete": the whole result is appended
     with every batch, as Spark's own Kafka sink does.
     """
-    read, columns = _check(options, schema)
+    read, columns = _read_options(options, schema)
     return (_ExactlyOnceWriter if read.exactly_once else _StreamTopicWriter)(read, columns)
 
 
-def _check(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, WriteColumns]:
+def _read_options(
+    options: Mapping[str, str], schema: StructType
+) -> tuple[WriteOptions, WriteColumns]:
     read = read_write_options(options)
     for name in read.unknown:
         _log.warning("kafka.%s is not an option of Moldau's producer and has no effect", name)
@@ -92,7 +93,9 @@ def _check(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions
     return read, find_write_columns(types, read.topic)
 
 
-class _BatchTopicWriter(DataSourceArrowWriter):
+class _TopicWriter:
+    """Pickled to the tasks, with nothing in it but values."""
+
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
         self._columns = columns
@@ -101,13 +104,12 @@ class _BatchTopicWriter(DataSourceArrowWriter):
         return write_rows(iterator, self._options, self._columns)
 
 
-class _StreamTopicWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
-        self._options = options
-        self._columns = columns
+class _BatchTopicWriter(_TopicWriter, DataSourceArrowWriter):
+    """Spark calls `write` in each task."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self._options, self._columns)
+
+class _StreamTopicWriter(_TopicWriter, DataSourceStreamArrowWriter):
+    """The same for each batch of a stream."""
 
 
 class _ExactlyOnceWriter(_StreamTopicWriter):
@@ -160,11 +162,6 @@ def _send_all(producer: Producer, batches: Iterator[pa.RecordBatch], columns: Wr
     return row_count
 
 
-# From the Arrow batches of a task to what the producer's `send_arrow` takes. A rule.
-#
-# Rows that name different topics are parted, each part in the order of the rows.
-
-
 class TopicRows(NamedTuple):
     """Rows that go to the same topic, and of their columns those that are written."""
 
@@ -173,7 +170,9 @@ class TopicRows(NamedTuple):
 
 
 def split_by_topic(batch: pa.RecordBatch, columns: WriteColumns) -> Iterator[TopicRows]:
-    """The rows of a batch, parted by topic."""
+    """The rows of a batch by topic, each part in the order of the rows."""
+    import pyarrow.compute as pc  # not where a write is planned
+
     if not batch.num_rows:
         return
     written = batch.select(columns.written)

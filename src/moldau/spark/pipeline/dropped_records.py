@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from moldau.errors import ConfigurationError, InvariantViolation
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.dead_letters import REASON, to_dead_letters, write_dead_letters
+from moldau.spark.pipeline.frames import REASON, to_dead_letters, write_dead_letters
 from moldau.spark.pipeline.model import OutputMode, Pipeline, Source
 from moldau.spark.pipeline.rules.queries import (
     SetAside,

@@ -11,9 +11,14 @@ from moldau.errors import ConfigurationError
 from moldau.spark.exactly_once import can_prepare
 from moldau.spark.options import read_write_options
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.dead_letters import append_to_topic, write_dead_letters
 from moldau.spark.pipeline.dropped_records import DropCounter, QueryTally, may_drop
-from moldau.spark.pipeline.frames import build_dead_letters, build_frames, columns_of
+from moldau.spark.pipeline.frames import (
+    append_to_topic,
+    build_dead_letters,
+    build_frames,
+    columns_of,
+    write_dead_letters,
+)
 from moldau.spark.pipeline.lake import LakeLoader, open_lake, system_now
 from moldau.spark.pipeline.model import (
     Delivery,

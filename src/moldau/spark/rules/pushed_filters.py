@@ -8,9 +8,11 @@ still has to look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import Final
 
 from moldau.spark.rules.offset_ranges import PartitionRange, clip_range
 
@@ -45,6 +47,54 @@ class Condition:
     comparison: Comparison
     operand: Operand = None
     negated: bool = False
+
+
+_BY_FILTER: Final[Mapping[str, Comparison]] = {
+    "EqualTo": Comparison.EQUAL,
+    "EqualNullSafe": Comparison.EQUAL,
+    "GreaterThan": Comparison.GREATER,
+    "GreaterThanOrEqual": Comparison.GREATER_OR_EQUAL,
+    "LessThan": Comparison.LESS,
+    "LessThanOrEqual": Comparison.LESS_OR_EQUAL,
+    "In": Comparison.ONE_OF,
+    "StringStartsWith": Comparison.STARTS_WITH,
+    "StringEndsWith": Comparison.ENDS_WITH,
+    "StringContains": Comparison.CONTAINS,
+    "IsNotNull": Comparison.IS_SET,
+}
+"""By the names of Spark's classes: Spark 4.0 does not have them."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def find_condition(given: object) -> Condition | None:
+    """The condition of a filter of Spark, or None when no rule here has a use for it."""
+    negated = type(given).__name__ == "Not"
+    plain = getattr(given, "child", None) if negated else given
+    comparison = _BY_FILTER.get(type(plain).__name__)
+    path: tuple[str, ...] = getattr(plain, "attribute", ())
+    if comparison is None or len(path) != 1:
+        return None
+    try:
+        operand = _read_operand(getattr(plain, "value", None))
+    except TypeError:
+        return None
+    return Condition(column=path[0], comparison=comparison, operand=operand, negated=negated)
+
+
+def _read_operand(value: object) -> Operand:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise TypeError("a time without a zone means nothing here")
+        return int((value - _EPOCH) // _MILLISECOND)
+    return tuple(map(_read_item, value)) if isinstance(value, tuple | list) else _read_item(value)
+
+
+def _read_item(value: object) -> int | str | None:
+    if value is None or (isinstance(value, int | str) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{type(value).__name__} is compared with nothing here")
 
 
 class FilterEffect(Enum):

@@ -341,6 +341,9 @@ def listening_beside(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
     finally:
         listener.close()
         path.unlink(missing_ok=True)
+        if path.parent != folder.resolve():
+            with contextlib.suppress(OSError):  # it is gone already, or somebody put files into it
+                path.parent.rmdir()
 
 
 def listen_again(folder: Path, path: Path) -> socket.socket | None:

@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple, NewType, Self
+from typing import Final, NamedTuple, NewType, Self, overload
 from uuid import UUID
 
 Offset = NewType("Offset", int)
@@ -41,6 +41,21 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+@overload
+def records_behind(position: int, end_offset: int) -> int: ...
+@overload
+def records_behind(position: int | None, end_offset: int | None) -> int | None: ...
+def records_behind(position: int | None, end_offset: int | None) -> int | None:
+    """The lag of a reader, as Kafka's consumer-groups tool counts it: offsets from its position to
+    the end of the partition. None where one of them is not known.
+
+    A position may be past the end: of a topic that was recreated, or after an unclean election.
+    """
+    if position is None or end_offset is None:
+        return None
+    return max(0, end_offset - position)
 
 
 LATEST_TIMESTAMP: Final = -1

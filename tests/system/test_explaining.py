@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import moldau
 from moldau.clock import SystemClock
-from moldau.ops.cluster_survey import SurveyReader, find_all
-from moldau.ops.rules.checks import ClusterSurvey, Severity
+from moldau.ops.cluster_survey import SurveyReader
+from moldau.ops.rules.checks import ClusterSurvey, Severity, find_all
 from moldau.testing import broker as start_broker
 from moldau.testing.free_ports import take_port
 from moldau.testing.running_broker import RunningBroker
@@ -197,7 +197,7 @@ class _StopsTheBroker(SystemClock):
 def test_a_broker_that_ends_under_the_doctors_eyes_is_not_well() -> None:
     async def look(bootstrap: str, stop: Callable[[], object]) -> ClusterSurvey:
         async with moldau.AsyncAdmin(bootstrap) as admin:
-            return await SurveyReader(admin, clock=_StopsTheBroker(stop)).take()
+            return await SurveyReader(admin, clock=_StopsTheBroker(stop)).read_survey()
 
     with ExitStack() as stack:
         running = stack.enter_context(start_broker(SETTINGS))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, with_option_groups
 from moldau.cli.output import Column, ask, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
+from moldau.client.admin.client import AsyncAdmin
 from moldau.errors import KafkaError
 from moldau.model import (
     CLUSTER_NAME,
@@ -25,10 +26,6 @@ from moldau.model import (
     Principal,
     ResourcePattern,
 )
-
-if TYPE_CHECKING:
-    from moldau.client.admin.client import AsyncAdmin
-
 
 # Options are named as those of kafka-acls.sh where they mean the same.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,10 +27,6 @@ from moldau.cli.options import (
     with_option_groups,
 )
 from moldau.client.admin.values import BROKER_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Against = Annotated[
     str | None,

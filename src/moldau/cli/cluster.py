@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from moldau.cli.cluster_view import ClusterInfo, ClusterView, describe_info, look_at
 from moldau.cli.doctor import count_of, print_findings
-from moldau.cli.local_cluster import DEFAULT_FOLDER, MAX_BROKERS, ClusterPlan, open_cluster
-from moldau.cli.options import CONFIG_VARIABLE, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from moldau.cli.local_cluster import (
+    DEFAULT_FOLDER,
+    MAX_BROKERS,
+    ClusterPlan,
+    LocalCluster,
+    open_cluster,
+)
+from moldau.cli.options import (
+    CONFIG_VARIABLE,
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    parse_pairs,
+    use_command_config,
+)
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import with_admin
+from moldau.client.admin.client import AsyncAdmin
+from moldau.client.admin.values import ClusterDescription, EligibleLeaders
+from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.clock import SystemClock
-from moldau.model import NO_BROKER
-from moldau.ops.cluster_survey import SurveyReader, find_what_is_wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from moldau.client.admin.client import AsyncAdmin
-    from moldau.client.rules.cluster_metadata import TopicMetadata
-    from moldau.ops.rules.checks import ClusterSurvey
+from moldau.errors import MoldauError
+from moldau.model import NO_BROKER, TopicPartition
+from moldau.ops.cluster_survey import SurveyReader
+from moldau.ops.cluster_view import ClusterInfo, cluster_health, describe_info, is_offline
+from moldau.ops.rules.checks import ClusterSurvey, find_what_is_wrong
 
 
 def info(
@@ -82,7 +95,7 @@ def health(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
     moldau cluster health
     moldau cluster health --bootstrap kafka:9092 --json
     """
-    survey = with_admin(bootstrap, _look)
+    survey = with_admin(bootstrap, _read_vital_signs)
     findings = find_what_is_wrong(survey)
     if as_json:
         print_document(
@@ -99,8 +112,8 @@ def health(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
         raise typer.Exit(1)
 
 
-async def _look(admin: AsyncAdmin) -> ClusterSurvey:
-    return await SurveyReader(admin, clock=SystemClock()).take_vital_signs()
+async def _read_vital_signs(admin: AsyncAdmin) -> ClusterSurvey:
+    return await SurveyReader(admin, clock=SystemClock()).read_vital_signs()
 
 
 def start(
@@ -253,7 +266,7 @@ def status(
     eligible to lead without being in sync and who had everything last. Fails unless all processes
     run and all brokers are in the cluster.
     """
-    view = look_at(open_cluster(data_dir, ClusterPlan.require(data_dir)))
+    view = read_local_cluster(open_cluster(data_dir, ClusterPlan.require(data_dir)))
     if as_json:
         print_document(view.to_document(internal=internal))
     else:
@@ -262,7 +275,7 @@ def status(
         raise typer.Exit(1)
 
 
-def _print_status(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
+def _print_status(view: LocalClusterView, topics: Sequence[TopicMetadata]) -> None:
     if view.nodes:
         print_table(
             (Column("zookeeper"), Column("pid", True), Column("mode")),
@@ -288,13 +301,14 @@ def _print_status(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
     if not any(broker.is_registered for broker in view.brokers):
         typer.echo("no broker answers, so nothing is known of topics")
         return
+    health = cluster_health(view.topics)
     typer.echo(
-        f"under-replicated partitions: {view.count_under_replicated()}, "
-        f"without a leader: {view.count_leaderless()}"
+        f"under-replicated partitions: {health.under_replicated}, "
+        f"without a leader: {health.offline}"
     )
 
 
-def _print_partitions(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
+def _print_partitions(view: LocalClusterView, topics: Sequence[TopicMetadata]) -> None:
     has_eligible = any(key.topic == topic.name for key in view.leaders for topic in topics)
     columns = (
         Column("topic"),
@@ -313,7 +327,7 @@ def _print_partitions(view: ClusterView, topics: Sequence[TopicMetadata]) -> Non
         (
             topic.name,
             str(partition.index),
-            _or_dash(None if partition.leader_id == NO_BROKER else partition.leader_id),
+            _or_dash(None if is_offline(partition) else partition.leader_id),
             _numbers(partition.replicas),
             _numbers(partition.in_sync_replicas),
             *eligible(topic.name, partition.index),
@@ -330,6 +344,154 @@ def _numbers(broker_ids: Sequence[int]) -> str:
 
 def _or_dash(value: int | None) -> str:
     return "-" if value is None else str(value)
+
+
+# What `status` shows: processes, and what the brokers answer
+
+
+_NOBODY_ELSE = EligibleLeaders()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    address: str
+    pid: int | None
+    mode: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    id: int
+    address: str
+    pid: int | None
+    is_registered: bool
+    is_controller: bool
+
+    @property
+    def state(self) -> str:
+        if self.pid is None:
+            return "stopped"
+        return "in the cluster" if self.is_registered else "not in the cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalClusterView:
+    """What `moldau cluster status` shows."""
+
+    nodes: Sequence[NodeView]
+    brokers: Sequence[BrokerView]
+    topics: Sequence[TopicMetadata]
+    leaders: Mapping[TopicPartition, EligibleLeaders] = field(default_factory=dict)
+    """Who may lead beside those in sync, of the partitions that have such replicas."""
+
+    @property
+    def controller_id(self) -> int | None:
+        return next((broker.id for broker in self.brokers if broker.is_controller), None)
+
+    @property
+    def is_whole(self) -> bool:
+        serving = all(node.mode is not None for node in self.nodes)
+        return serving and all(broker.pid and broker.is_registered for broker in self.brokers)
+
+    def to_document(self, *, internal: bool) -> dict[str, object]:
+        health = cluster_health(self.topics)
+        return {
+            "zookeeper": [
+                {"address": node.address, "pid": node.pid, "mode": node.mode} for node in self.nodes
+            ],
+            "brokers": [
+                {
+                    "id": broker.id,
+                    "address": broker.address,
+                    "pid": broker.pid,
+                    "registered": broker.is_registered,
+                    "controller": broker.is_controller,
+                }
+                for broker in self.brokers
+            ],
+            "controller": self.controller_id,
+            "topics": [
+                {
+                    "topic": topic.name,
+                    "partitions": [
+                        _to_document(partition, self.leaders_of(topic.name, partition.index))
+                        for partition in topic.partitions
+                    ],
+                }
+                for topic in self.shown_topics(internal=internal)
+            ],
+            "under_replicated": health.under_replicated,
+            "leaderless": health.offline,
+        }
+
+    def leaders_of(self, topic: str, partition: int) -> EligibleLeaders:
+        return self.leaders.get(TopicPartition(topic, partition), _NOBODY_ELSE)
+
+    def shown_topics(self, *, internal: bool) -> list[TopicMetadata]:
+        return [topic for topic in self.topics if internal or not topic.is_internal]
+
+
+def read_local_cluster(cluster: LocalCluster) -> LocalClusterView:
+    secured = cluster.plan.secure_folder
+    if secured is not None:
+        use_command_config(secured.client_properties)
+    description, topics, leaders = _ask_brokers(cluster)
+    registered = {broker.id for broker in description.brokers} if description else set()
+    controller_id = description.controller_id if description else NO_BROKER
+    return LocalClusterView(
+        nodes=[
+            NodeView(address=node.address, pid=node.find_pid(), mode=node.mode())
+            for node in cluster.zookeeper.nodes
+        ],
+        brokers=[
+            BrokerView(
+                id=broker.id,
+                address=broker.address,
+                pid=broker.process.find_pid(),
+                is_registered=broker.id in registered,
+                is_controller=broker.id == controller_id,
+            )
+            for broker in cluster.brokers
+        ],
+        topics=topics,
+        leaders=leaders,
+    )
+
+
+_Answers = tuple[
+    ClusterDescription | None, Sequence[TopicMetadata], Mapping[TopicPartition, EligibleLeaders]
+]
+
+
+def _ask_brokers(cluster: LocalCluster) -> _Answers:
+    """Nothing when nobody answers: the processes are shown all the same."""
+    running = ",".join(broker.address for broker in cluster.brokers if broker.process.is_running)
+    if not running:
+        return None, (), {}
+
+    async def ask(admin: AsyncAdmin) -> _Answers:
+        description = await admin.describe_cluster()
+        topics = await admin.list_topics()
+        leaders = await admin.describe_eligible_leaders(topics) if topics else {}
+        some = {key: each for key, each in leaders.items() if each != _NOBODY_ELSE}
+        return description, [topics[name] for name in sorted(topics)], some
+
+    try:
+        return with_admin(running, ask)
+    except MoldauError:
+        return None, (), {}
+
+
+def _to_document(partition: PartitionMetadata, leaders: EligibleLeaders) -> dict[str, object]:
+    return {
+        "partition": partition.index,
+        "leader": None if is_offline(partition) else partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "in_sync": list(partition.in_sync_replicas),
+        "eligible_leader_replicas": list(leaders.eligible),
+        "last_known_eligible_replicas": list(leaders.last_known),
+    }
 
 
 def stop(

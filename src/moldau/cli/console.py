@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -136,8 +139,6 @@ def console(
     moldau console --bootstrap kafka.example:9092 --read-only
     moldau console --command-config client.properties --certificate me.pem
     """
-    import asyncio
-    import logging
 
     if not is_installed():
         raise MissingExtraError(missing_text())
@@ -172,8 +173,6 @@ def console(
 
 def _read_options() -> dict[str, str]:
     """What `moldau start` writes: nothing, if it has ended meanwhile."""
-    import json
-    import sys
 
     line = sys.stdin.buffer.readline()
     return dict(json.loads(line)) if line else {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 import typer
 
@@ -25,9 +28,6 @@ from moldau.cli.schema_options import (
     require_format,
 )
 from moldau.cli.session import made_for_millions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 _UNSUPPORTED: Final = {
@@ -174,7 +174,6 @@ def consume(
     moldau consume images --offset 7 --max-messages 1 --format raw > image.png
     moldau consume clicks --format avro --schema-registry http://127.0.0.1:8081
     """
-    import asyncio
 
     if release and queue is None:
         raise typer.BadParameter("only what is taken from a queue can be released: add --queue")
@@ -331,7 +330,6 @@ def _decode_by_schemas(
 
 
 def _join_patterns(patterns: list[str]) -> str:
-    import re
 
     for pattern in patterns:
         try:
@@ -362,7 +360,6 @@ def _consume_queue(
     timeout_ms: int | None,
     release: bool,
 ) -> None:
-    import asyncio
 
     consumption = QueueConsumption(
         topic=topic,

@@ -19,12 +19,11 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from moldau.cli.offset_target import go_to_start
 from moldau.cli.options import security_options
 from moldau.cli.output import Progress, note
-from moldau.cli.record_format import NULL, Formatter, show_json
+from moldau.cli.record_format import NULL, Formatter, RecordDecoding, show_json
 from moldau.cli.session import CLIENT_ID, command_settings
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.consumer.consumer import AsyncConsumer
@@ -37,10 +36,6 @@ from moldau.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.codec import join_values
 from moldau.records.record_batch import payload_of
-
-if TYPE_CHECKING:
-    from moldau.cli.record_format import RecordDecoding
-
 
 _POLL_SECONDS = 1.0
 _POLL_RECORDS = 5000

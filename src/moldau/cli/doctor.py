@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -15,17 +16,13 @@ from moldau.client.admin.client import AsyncAdmin
 from moldau.client.cluster import ClusterClient
 from moldau.clock import SystemClock
 from moldau.model import TopicPartition
-from moldau.ops.cluster_survey import SurveyReader, find_all
+from moldau.ops.cluster_survey import SurveyReader
 from moldau.ops.explanations import FactReader
 from moldau.ops.formatting import plural
 from moldau.ops.metrics_ports import MetricsPorts, find_ports
-from moldau.ops.rules.checks import ClusterSurvey, Finding, Severity
-from moldau.ops.rules.explanations import explain_group, explain_topic
+from moldau.ops.rules.checks import ClusterSurvey, Finding, Severity, find_all
+from moldau.ops.rules.explanations import Explanation, explain_group, explain_topic
 from moldau.ops.rules.partition_explanations import explain_partition, explain_record
-
-if TYPE_CHECKING:
-    from moldau.ops.rules.explanations import Explanation
-
 
 _COLORS = {"critical": "red", "warning": "yellow", "info": "blue"}
 
@@ -78,8 +75,8 @@ def doctor(
 
 
 async def _read_survey(admin: AsyncAdmin, urls: Sequence[str], seconds: float) -> ClusterSurvey:
-    look = SurveyReader(admin, clock=SystemClock(), metrics_urls=urls, group_seconds=seconds)
-    return await look.take()
+    reader = SurveyReader(admin, clock=SystemClock(), metrics_urls=urls, group_seconds=seconds)
+    return await reader.read_survey()
 
 
 def print_findings(findings: Sequence[Finding], unchecked: Sequence[str]) -> None:
@@ -127,7 +124,6 @@ def find_facts(
     bootstrap: str, urls: Sequence[str] | None, ask: Callable[[FactReader], Awaitable[T]]
 ) -> T:
     """Ask a cluster, with the metrics ports that are given or that it names."""
-    import asyncio
 
     async def session() -> T:
         async with AsyncAdmin(bootstrap, command_settings()) as admin:

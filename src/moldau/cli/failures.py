@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from moldau.cli.completion import ask_for_groups, ask_for_topics
 from moldau.cli.options import has_parameter, profile_with_address, words_of_command
 from moldau.cli.reporting import say_failure
+from moldau.config.option import find_close
 from moldau.errors import (
     ClusterUnreachableError,
     GroupNotEmptyError,
@@ -109,7 +110,6 @@ _SPELLINGS: tuple[
 
 def _correct_spelling(error: MoldauError) -> str | None:
     """`did you mean clicks?`, where a name that the cluster has is close to one that was given."""
-    from moldau.config.option import find_close
 
     for kind, ask, parameters in _SPELLINGS:
         bootstraps = words_of_command("bootstrap")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from moldau.cli.output import Column, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.offsets import plan_group_reset
-from moldau.client.admin.values import GroupDescription, GroupState
+from moldau.client.admin.values import GroupDescription, GroupMember, GroupState
 from moldau.client.rules.offsets import PlannedReset, Target, TopicChoice
 from moldau.errors import (
     ConfigurationError,
@@ -24,7 +25,9 @@ from moldau.errors import (
     KafkaError,
 )
 from moldau.model import TopicPartition
-from moldau.ops.group_view import GroupView, describe_groups
+from moldau.ops.formatting import UNKNOWN, format_duration, plural
+from moldau.ops.group_view import describe_groups
+from moldau.ops.rules.group_lag import GroupPartition, GroupView
 
 _TYPES = ("classic", "consumer", "share", "streams")
 
@@ -126,7 +129,7 @@ def describe(
     )
     groups = [one for one in answers if not isinstance(one, KafkaError)]
     if as_json:
-        print_document([group.to_document(with_members=with_members) for group in groups])
+        print_document([to_document(group, with_members=with_members) for group in groups])
     else:
         for number, group in enumerate(groups):
             if number:
@@ -139,7 +142,7 @@ def describe(
 
 def _print_group(group: GroupView, *, with_members: bool) -> None:
     typer.secho(group.name, bold=True)
-    for title, text in group.summary():
+    for title, text in summarize(group):
         typer.echo(f"  {title:<13}{text}")
     if with_members and group.members:
         _print_members(group)
@@ -157,15 +160,15 @@ def _print_members(group: GroupView) -> None:
         Column("host"),
         Column("reads"),
     )
-    print_table(columns, group.member_rows(), indent=2)
+    print_table(columns, [_member_row(one) for one in group.members], indent=2)
 
 
 def _print_offsets(group: GroupView) -> None:
     if group.is_shared:
         titles = ("partition", "start", "end", "lag", "oldest", "takers")
         shared = (Column("topic"), *(Column(title, True) for title in titles))
-        print_table(shared, [row.to_share_row() for row in group.partitions or ()], indent=2)
-        typer.echo(f"  {group.totals()}")
+        print_table(shared, [share_partition_row(row) for row in group.partitions or ()], indent=2)
+        typer.echo(f"  {total_lag_text(group)}")
         return
     columns = (
         Column("topic"),
@@ -177,8 +180,135 @@ def _print_offsets(group: GroupView) -> None:
         Column("member", is_cut=True),
         Column("host"),
     )
-    print_table(columns, [row.to_row() for row in group.partitions or ()], indent=2)
-    typer.echo(f"  {group.totals()}")
+    print_table(columns, [partition_row(row) for row in group.partitions or ()], indent=2)
+    typer.echo(f"  {total_lag_text(group)}")
+
+
+def summarize(group: GroupView) -> Iterator[tuple[str, str]]:
+    described = group.description
+    count = str(len(described.members))
+    if described.epoch is not None:
+        yield "protocol", f"{described.type}, epoch {described.epoch}"
+    yield "state", described.state.value
+    yield "members", f"{count}, assigned by {described.protocol}" if described.protocol else count
+    coordinator = described.coordinator
+    yield "coordinator", f"broker {coordinator.id} at {coordinator.address}"
+
+
+def total_lag_text(group: GroupView) -> str:
+    late = f", at most {format_duration(group.lag_seconds)} behind" if group.lag_seconds else ""
+    return f"total lag {plural(group.lag, 'record')}{late}"
+
+
+def partition_row(row: GroupPartition) -> tuple[str, ...]:
+    member, seconds = _member_of(row), row.lag_seconds
+    return (
+        row.partition.topic,
+        str(row.partition.partition),
+        *(UNKNOWN if one is None else str(one) for one in _numbers_of(row)),
+        UNKNOWN if seconds is None else format_duration(seconds),
+        UNKNOWN if member is None else member.member_id,
+        UNKNOWN if member is None else member.host,
+    )
+
+
+def share_partition_row(row: GroupPartition) -> tuple[str, ...]:
+    """Members of a share group take from a partition beside each other."""
+    return (*partition_row(row)[:6], str(len(row.members)))
+
+
+def _numbers_of(row: GroupPartition) -> tuple[int | None, ...]:
+    return row.committed, row.log_end_offset, row.lag
+
+
+def _member_of(row: GroupPartition) -> GroupMember | None:
+    return row.members[-1] if row.members else None
+
+
+def _member_row(member: GroupMember) -> tuple[str, ...]:
+    return (
+        member.member_id,
+        member.instance_id or UNKNOWN,
+        member.client_id,
+        member.host,
+        format_partitions(member.assignment) or UNKNOWN,
+    )
+
+
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """`clicks:0,1,2 orders:5`."""
+    topics: defaultdict[str, list[str]] = defaultdict(list)
+    for topic, index in sorted(partitions):
+        topics[topic].append(str(index))
+    return " ".join(f"{topic}:{','.join(indexes)}" for topic, indexes in topics.items())
+
+
+def to_document(group: GroupView, *, with_members: bool) -> dict[str, object]:
+    described = group.description
+    address = described.coordinator.address
+    document: dict[str, object] = {
+        "group": described.group_id,
+        "type": described.type,
+        "state": described.state.value,
+        "protocol_type": described.protocol_type,
+        "protocol": described.protocol,
+        "coordinator": {
+            "id": described.coordinator.id,
+            "host": address.host,
+            "port": address.port,
+        },
+    }
+    if described.epoch is not None:
+        document["epoch"] = described.epoch
+    if with_members:
+        document["members"] = [_member_document(member) for member in described.members]
+    if group.partitions is not None:
+        shape = _share_partition_document if group.is_shared else _partition_document
+        document["offsets"] = [_place(one.partition) | shape(one) for one in group.partitions]
+        document["total_lag"] = group.lag
+        document["max_lag_seconds"] = group.lag_seconds
+    return document
+
+
+def _member_document(member: GroupMember) -> dict[str, object]:
+    document: dict[str, object] = {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "assignment": [_place(one) for one in member.assignment],
+    }
+    if member.epoch is not None:
+        document["epoch"] = member.epoch
+        document["target"] = [_place(one) for one in member.target]
+    return document
+
+
+def _place(partition: TopicPartition) -> dict[str, object]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
+def _partition_document(row: GroupPartition) -> dict[str, object]:
+    member = _member_of(row)
+    return {
+        "committed_offset": row.committed,
+        "log_end_offset": row.log_end_offset,
+        "lag": row.lag,
+        "lag_seconds": row.lag_seconds,
+        "member_id": None if member is None else member.member_id,
+        "client_id": None if member is None else member.client_id,
+        "host": None if member is None else member.host,
+    }
+
+
+def _share_partition_document(row: GroupPartition) -> dict[str, object]:
+    return {
+        "start_offset": row.committed,
+        "log_end_offset": row.log_end_offset,
+        "lag": row.lag,
+        "oldest_unacknowledged_seconds": row.lag_seconds,
+        "takers": len(row.members),
+    }
 
 
 def reset_offsets(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,15 +21,11 @@ from moldau.cli.log_dump import (
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_line, print_table
 from moldau.cli.session import end_with, with_admin
+from moldau.client.admin.values import LogDirDescription, ReplicaOnDisk
+from moldau.errors import KafkaError
 from moldau.ops.formatting import size_text
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from moldau.client.admin.values import LogDirDescription, ReplicaOnDisk
-    from moldau.errors import KafkaError
-
-    Described = Mapping[int, tuple[LogDirDescription | KafkaError, ...]]
+Described = Mapping[int, tuple[LogDirDescription | KafkaError, ...]]
 
 
 def dirs(
@@ -55,7 +52,6 @@ def dirs(
     A replica that moves between two directories of its broker is in both until it has arrived: in
     the new one as a future replica, with the offsets that it is behind.
     """
-    from moldau.errors import KafkaError
 
     described = with_admin(bootstrap, lambda admin: admin.describe_log_dirs(broker))
     topics = None if topic is None else set(topic)
@@ -74,7 +70,6 @@ def _chosen(described: LogDirDescription, topics: set[str] | None) -> list[Repli
 
 
 def _print_json(described: Described, topics: set[str] | None) -> None:
-    from moldau.errors import KafkaError
 
     print_document(
         [
@@ -103,7 +98,6 @@ def _print_json(described: Described, topics: set[str] | None) -> None:
 
 
 def _print_tables(described: Described, topics: set[str] | None, with_replicas: bool) -> None:
-    from moldau.errors import KafkaError
 
     columns = (
         Column("broker", True),

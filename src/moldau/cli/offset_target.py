@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import typer
 
+from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.client.rules.offsets import (
     AtBeginning,
     AtOffset,
@@ -22,9 +22,6 @@ from moldau.client.rules.offsets import (
 from moldau.errors import UsageError
 from moldau.model import TopicPartition
 from moldau.ops.formatting import parse_duration_ms
-
-if TYPE_CHECKING:
-    from moldau.client.consumer.consumer import AsyncConsumer
 
 
 def parse_offset(text: str) -> Start:

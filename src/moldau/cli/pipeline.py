@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -169,9 +171,6 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
     from moldau.spark.session_factory import require_spark
 
     require_spark()
-    import shutil
-    import tempfile
-    import threading
 
     from moldau.spark.pipeline.run import RunOptions, open_session
     from moldau.spark.pipeline.run import plan_pipeline as plan

@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
+from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import ElectionType
 from moldau.cluster.rules.replica_placement import BrokerRack, place_replicas
 from moldau.errors import ElectionNotNeededError, KafkaError, UnknownTopicError
@@ -32,10 +33,6 @@ from moldau.ops.reassignment import (
     set_throttle,
 )
 from moldau.ops.rules.rebalance_plan import BrokerLoad, RebalancePlan, find_staying, plan_rebalance
-
-if TYPE_CHECKING:
-    from moldau.client.admin.client import AsyncAdmin
-
 
 # Plans are JSON as Kafka's own tool writes and reads it
 

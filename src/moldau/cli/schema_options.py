@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
+from moldau.cli.line_parser import Encode
 from moldau.cli.options import client_options
 from moldau.schemas.model import Reference, Schema, SchemaType
 from moldau.schemas.registry import SchemaRegistry
 from moldau.schemas.serializing import SchemaSerializer
 from moldau.schemas.settings import TIMEOUT_MS, URL
-
-if TYPE_CHECKING:
-    from moldau.cli.line_parser import Encode
-
 
 REGISTRY_VARIABLE: Final = "MOLDAU_SCHEMA_REGISTRY"
 

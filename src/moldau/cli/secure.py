@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -20,14 +22,11 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.tree import ROOT
 from moldau.coordination.zookeeper.client import AccessMigration, ZookeeperClient
 from moldau.coordination.zookeeper.server import ServerSecurity
+from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import ConfigurationError, StartupError
 from moldau.security.rules.certificates import DAY_MS, first_end_ms
 from moldau.security.rules.sasl import format_jaas
 from moldau.workers import ThreadWorkers
-
-if TYPE_CHECKING:
-    from moldau.coordination.zookeeper.settings import ZookeeperSettings
-
 
 DEFAULT_FOLDER: Final = Path("moldau-secure")
 PUBLIC: Final = 0o644
@@ -273,7 +272,6 @@ class _Signed(NamedTuple):
 
 
 def _renew(signed: _Signed, more_hosts: list[str]) -> None:
-    import time
 
     from moldau.security.certificates import (
         CERTIFICATE_DAYS,
@@ -348,7 +346,6 @@ def migrate_zookeeper(
     zookeeper.ssl.* or zookeeper.auth.*; once more, with zookeeper.set.acl=true; then do this. Back:
     zookeeper.set.acl=false on all brokers, then this with --acl unsecure.
     """
-    import asyncio
 
     settings = _read_settings(config, zookeeper, is_protected=access is Access.SECURE)
     done = asyncio.run(_migrate(settings, is_protected=access is Access.SECURE))

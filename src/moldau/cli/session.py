@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import typer
 
 from moldau import __version__
 from moldau.cli.failures import say
 from moldau.cli.options import security_of_command
+from moldau.cli.output import print_document
 from moldau.cli.reporting import warnings_shown
+from moldau.client.admin.client import AsyncAdmin
 from moldau.client.cluster import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
 from moldau.errors import MoldauError
-
-if TYPE_CHECKING:
-    from moldau.client.admin.client import AsyncAdmin
 
 T = TypeVar("T")
 
@@ -40,9 +40,6 @@ def command_settings() -> ClientSettings:
 
 def with_admin(bootstrap: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """Run work that administers."""
-    from moldau.client.admin.client import (
-        AsyncAdmin,  # not loaded by commands that do not administer
-    )
 
     async def session() -> T:
         async with AsyncAdmin(bootstrap, command_settings()) as admin:
@@ -87,7 +84,6 @@ def made_for_millions() -> Iterator[None]:
 def _keep_freed_memory() -> None:
     """glibc gives large buffers back to the kernel when they are freed and gets new pages for the
     next ones, which is half of what `produce` costs in the kernel. Other libraries do without."""
-    import ctypes
 
     with contextlib.suppress(AttributeError, OSError):
         set_option = ctypes.CDLL(None).mallopt
@@ -103,7 +99,6 @@ def report_deleted(
     as_json: bool,
 ) -> None:
     """Say what was deleted, and fail with the rest, but for errors that are `forgiven`."""
-    from moldau.cli.output import print_document
 
     deleted = [name for name in names if answers[name] is None]
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from moldau.cli.offset_target import parse_timestamp, parse_topic
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_settings
 from moldau.cli.output import Column, ask, can_ask, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
+from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.offsets import plan_trim
 from moldau.client.admin.values import (
     BROKER_DEFAULT,
@@ -22,16 +23,13 @@ from moldau.client.admin.values import (
     NewTopic,
     OffsetSpec,
 )
+from moldau.client.rules.cluster_metadata import PartitionMetadata
 from moldau.client.rules.offsets import AtOffset, AtTime, BeforeEnd, PlannedReset, Start
 from moldau.config.topic_options import SUSPENDED
 from moldau.errors import InvalidConfigError, KafkaError, TopicExistsError, UnknownTopicError
 from moldau.model import BRANCH_OF, TopicPartition, format_uuid
+from moldau.ops.cluster_view import TopicDescription, describe_topics
 from moldau.ops.formatting import parse_duration_ms, plural
-from moldau.ops.topic_view import TopicDescription, describe_topics
-
-if TYPE_CHECKING:
-    from moldau.client.admin.client import AsyncAdmin
-    from moldau.client.rules.cluster_metadata import PartitionMetadata
 
 
 def list_topics(

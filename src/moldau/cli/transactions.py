@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
+from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import (
     ONGOING,
     ActiveProducer,
@@ -23,9 +24,6 @@ from moldau.coordinators.transactions.rules.transaction_metadata import Transact
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
 from moldau.ops.formatting import parse_duration_ms
-
-if TYPE_CHECKING:
-    from moldau.client.admin.client import AsyncAdmin
 
 
 def list_transactions(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,14 +15,12 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, client_opti
 from moldau.cli.output import Column, can_ask, note, print_document, print_table
 from moldau.cli.secure import write_file
 from moldau.cli.session import with_admin
+from moldau.client.admin.access import DelegationTokenDescription
+from moldau.client.admin.client import AsyncAdmin
 from moldau.errors import ConfigurationError
 from moldau.model import Principal
 from moldau.ops.formatting import parse_duration_ms
 from moldau.security.rules.sasl import format_jaas
-
-if TYPE_CHECKING:
-    from moldau.client.admin.access import DelegationTokenDescription
-    from moldau.client.admin.client import AsyncAdmin
 
 
 def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:

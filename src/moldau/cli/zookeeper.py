@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -80,8 +82,6 @@ def start(
 
 
 def _serve(ensemble: ZookeeperEnsemble) -> None:
-    import signal
-    import threading
 
     stopping = threading.Event()
     for number in stop_signals():

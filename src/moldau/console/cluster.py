@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from moldau.config.client_options import (
 from moldau.console.record_view import KeptRecord, SchemaReading, keep
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError, KafkaError, MoldauError, RegistryUnreachableError
+from moldau.ops.cluster_view import count_replicas
 
 if TYPE_CHECKING:
     from moldau.schemas.model import Field
@@ -245,17 +245,10 @@ Disks = Mapping[int, Sequence[LogDirDescription | KafkaError]]
 def broker_rows(
     cluster: ClusterDescription, topics: Collection[TopicMetadata], disks: Disks
 ) -> list[BrokerRow]:
-    leads: Counter[int] = Counter()
-    replicas: Counter[int] = Counter()
-    in_sync: Counter[int] = Counter()
-    for topic in topics:
-        for partition in topic.partitions:
-            leads[partition.leader_id] += 1
-            replicas.update(partition.replicas)
-            in_sync.update(partition.in_sync_replicas)
+    counts = count_replicas(topics)
     alive = {broker.id: broker for broker in cluster.brokers}
     rows = []
-    for broker_id in sorted({*alive, *replicas}):
+    for broker_id in sorted({*alive, *counts.replicas}):
         broker = alive.get(broker_id)
         folders = disks.get(broker_id, ())
         read = [one for one in folders if isinstance(one, LogDirDescription)]
@@ -270,9 +263,9 @@ def broker_rows(
                 address=None if broker is None else str(broker.address),
                 rack=None if broker is None else broker.rack,
                 is_controller=broker_id == cluster.controller_id,
-                leads=leads[broker_id],
-                replicas=replicas[broker_id],
-                in_sync=in_sync[broker_id],
+                leads=counts.leads[broker_id],
+                replicas=counts.replicas[broker_id],
+                in_sync=counts.in_sync[broker_id],
                 size_bytes=_sum_sizes(read) if read else None,
                 free_bytes=None if fullest is None else fullest.usable_bytes,
                 total_bytes=None if fullest is None else fullest.total_bytes,

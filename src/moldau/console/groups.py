@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from moldau.client.admin.offsets import plan_group_reset as make_plan
 from moldau.client.admin.values import (
+    SHARE_TYPE,
     GroupDescription,
     GroupListing,
     GroupMember,
-    GroupOffset,
     GroupState,
-    ListedOffset,
-    OffsetSpec,
     PartitionLag,
-    ShareGroupOffset,
 )
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.offsets import (
@@ -42,6 +39,8 @@ from moldau.errors import (
     UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
+from moldau.ops.group_view import read_ends, read_positions
+from moldau.ops.rules.group_lag import GroupPartition, Positions, group_partitions, total_lag
 
 _READERS = 200
 _READERS_OFFSETS = 100_000
@@ -58,11 +57,11 @@ class SeenGroup:
 
     description: GroupDescription | None
     listing: GroupListing | None = None
-    rows: Sequence[LagRow]
+    rows: Sequence[GroupPartition]
 
     @property
     def is_shared(self) -> bool:
-        return self.description is not None and self.description.type == SHARE
+        return self.description is not None and self.description.type == SHARE_TYPE
 
     @property
     def member_count(self) -> int:
@@ -84,14 +83,14 @@ async def complete_rows(cluster: Cluster, rows: Collection[GroupRow]) -> list[Gr
         return []
     described = await cluster.admin.describe_groups(names)
     offsets = await asyncio.gather(
-        *[_find_offsets(cluster, row.name, is_shared=row.kind == SHARE) for row in rows]
+        *[_find_positions(cluster, row.name, is_shared=row.kind == SHARE_TYPE) for row in rows]
     )
-    ends = await _find_ends(cluster, {one for some in offsets for one in some})
+    ends = await read_ends(cluster.admin, {one for some in offsets for one in some})
     completed = []
     for row, committed in zip(rows, offsets, strict=True):
         group = described[row.name]
         description = None if isinstance(group, KafkaError) else group
-        lag = total_lag(lag_rows(description, committed, ends))
+        lag = total_lag(group_partitions(_members_of(description), committed, ends))
         members = None if description is None else len(description.members)
         completed.append(replace(row, members=members, lag=lag))
     return completed
@@ -105,15 +104,19 @@ async def read_group(cluster: Cluster, group_id: str) -> SeenGroup:
     listing = None
     if description is None:
         listing = (await cluster.admin.list_groups()).get(group_id)
-    is_shared = description is not None and description.type == SHARE
-    committed = await _find_offsets(cluster, group_id, is_shared=is_shared)
+    is_shared = description is not None and description.type == SHARE_TYPE
+    committed = await _find_positions(cluster, group_id, is_shared=is_shared)
     if description is None and listing is None and not committed:
         raise GroupNotFoundError(f"there is no group {group_id!r}")
-    members = description.members if description is not None else ()
+    members = _members_of(description)
     assigned = {one for member in members for one in member.assignment}
-    ends = await _find_ends(cluster, {*committed, *assigned})
-    rows = lag_rows(description, committed, ends)
+    ends = await read_ends(cluster.admin, {*committed, *assigned})
+    rows = group_partitions(members, committed, ends)
     return SeenGroup(description=description, listing=listing, rows=rows)
+
+
+def _members_of(description: GroupDescription | None) -> tuple[GroupMember, ...]:
+    return () if description is None else description.members
 
 
 async def find_readers(cluster: Cluster, topic: TopicMetadata) -> TopicReaders:
@@ -122,17 +125,17 @@ async def find_readers(cluster: Cluster, topic: TopicMetadata) -> TopicReaders:
     most = max(1, min(_READERS, _READERS_OFFSETS // max(1, len(topic.partitions))))
     asked = sorted(listings, key=lambda one: (one.state is GroupState.EMPTY, one.group_id))[:most]
     partitions = [TopicPartition(topic.name, one.index) for one in topic.partitions]
-    ends = await _find_ends(cluster, partitions)
+    ends = await read_ends(cluster.admin, partitions)
     few_at_once = asyncio.Semaphore(_READERS_AT_ONCE)
 
     async def ask(listing: GroupListing) -> GroupRow | None:
         kind = group_kind(listing)
         async with few_at_once:
-            found = await _find_offsets(cluster, listing.group_id, is_shared=kind == SHARE)
+            found = await _find_positions(cluster, listing.group_id, is_shared=kind == SHARE_TYPE)
         mine = {one: offset for one, offset in found.items() if one.topic == topic.name}
         if not mine:
             return None
-        lag = total_lag(lag_rows(None, mine, ends))
+        lag = total_lag(group_partitions((), mine, ends))
         return GroupRow(name=listing.group_id, kind=kind, state=listing.state.value, lag=lag)
 
     rows = await asyncio.gather(*map(ask, asked))
@@ -148,7 +151,7 @@ class TopicReaders:
 
 
 async def find_ages(
-    cluster: Cluster, rows: Collection[LagRow]
+    cluster: Cluster, rows: Collection[GroupPartition]
 ) -> Mapping[TopicPartition, float | None]:
     """The age of the oldest unread record, of the partitions that a page shows."""
     wanted = {row.partition: row.committed for row in rows if row.lag}
@@ -184,29 +187,12 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
         raise error
 
 
-async def _find_offsets(cluster: Cluster, group_id: str, *, is_shared: bool) -> Positions:
-    """Where a group is; what nobody may know, or is gone meanwhile, is nothing."""
+async def _find_positions(cluster: Cluster, group_id: str, *, is_shared: bool) -> Positions:
+    """Nothing where the broker cannot tell them, or the group is gone meanwhile."""
     try:
-        if is_shared:
-            return await cluster.admin.list_share_group_offsets(group_id)
-        return await cluster.admin.list_group_offsets(group_id)
+        return await read_positions(cluster.admin, group_id, is_shared=is_shared)
     except (GroupNotFoundError, UnsupportedByBrokerError):
         return {}
-
-
-async def _find_ends(
-    cluster: Cluster, partitions: Collection[TopicPartition]
-) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
-    """Groups remember topics that are gone: those must not spoil the answer about the others."""
-    if not partitions:
-        return {}
-    topics = await cluster.admin.describe_topics({one.topic for one in partitions})
-    led: dict[TopicPartition, int] = {}
-    for one in partitions:
-        topic = topics[one.topic]
-        if not isinstance(topic, KafkaError) and one.partition in topic.partitions_with_leader():
-            led[one] = OffsetSpec.LATEST.value
-    return await cluster.admin.list_offsets(led)
 
 
 class LagHistories:
@@ -223,21 +209,6 @@ class LagHistories:
             self._histories.popitem(last=False)
         history.add(self._clock.now_ms() / 1000, float(lag))
         return history
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LagRow:
-    """A partition that a group has read or is to read. What is not known is None.
-
-    `committed` is, of a share group, its start offset: what is before it is done with. Several of
-    its members may have the same partition.
-    """
-
-    partition: TopicPartition
-    committed: int | None
-    end_offset: int | None
-    lag: int | None
-    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,9 +229,6 @@ _SORT_KEYS = {
 }
 
 
-SHARE = "share"
-
-
 def group_kind(listing: GroupListing) -> str:
     """The type where the broker tells it, else what the members call themselves."""
     if listing.type:
@@ -278,51 +246,6 @@ def choose_groups(listings: Collection[GroupListing], request: PageRequest) -> S
     return sort_rows(rows, _SORT_KEYS, request)
 
 
-Ends = Mapping[TopicPartition, ListedOffset | KafkaError]
-
-
-Positions = Mapping[TopicPartition, GroupOffset | ShareGroupOffset | KafkaError]
-
-
-def lag_rows(description: GroupDescription | None, offsets: Positions, ends: Ends) -> list[LagRow]:
-    """Partitions in which the group has a position, and those that a member has without one yet."""
-    members: defaultdict[TopicPartition, list[GroupMember]] = defaultdict(list)
-    for member in description.members if description is not None else ():
-        for partition in member.assignment:
-            members[partition].append(member)
-    rows = []
-    for partition in sorted({*offsets, *members}):
-        end = ends.get(partition)
-        end_offset = end.offset if isinstance(end, ListedOffset) else None
-        at, lag = _position(offsets.get(partition), end_offset)
-        rows.append(
-            LagRow(
-                partition=partition,
-                committed=at,
-                end_offset=end_offset,
-                lag=lag,
-                members=tuple(members[partition]),
-            )
-        )
-    return rows
-
-
-def _position(
-    offset: GroupOffset | ShareGroupOffset | KafkaError | None, end_offset: int | None
-) -> tuple[int | None, int | None]:
-    """Where a group is, and what is left; a share group's coordinator counts what is not done with,
-    which may be less than what is after the start offset."""
-    if isinstance(offset, ShareGroupOffset):
-        at, told = offset.start_offset, offset.lag
-    elif isinstance(offset, GroupOffset):
-        at, told = offset.offset, None
-    else:
-        return None, None
-    if told is None and at is not None and end_offset is not None:
-        told = max(0, end_offset - at)
-    return at, told
-
-
 def members_text(members: Sequence[GroupMember], longest: int = 3) -> str:
     """The clients' names, few of them."""
     names = ", ".join(one.client_id for one in members[:longest])
@@ -330,19 +253,15 @@ def members_text(members: Sequence[GroupMember], longest: int = 3) -> str:
     return f"{names} and {more:,} more" if more > 0 else names
 
 
-def total_lag(rows: Collection[LagRow]) -> int | None:
-    """None when nothing of it is known."""
-    known = [row.lag for row in rows if row.lag is not None]
-    return sum(known) if known else None
-
-
-def choose_lag_rows(rows: Sequence[LagRow], request: PageRequest) -> Sequence[LagRow]:
+def choose_lag_rows(
+    rows: Sequence[GroupPartition], request: PageRequest
+) -> Sequence[GroupPartition]:
     found = [row for row in rows if matches(str(row.partition), request.search)]
     keys = {
         "partition": lambda row: (natural_key(row.partition.topic), row.partition.partition),
         "lag": lambda row: row.lag,
         "committed": lambda row: row.committed,
-        "end": lambda row: row.end_offset,
+        "end": lambda row: row.log_end_offset,
     }
     return sort_rows(found, keys, request)
 

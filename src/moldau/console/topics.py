@@ -21,7 +21,8 @@ from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadat
 from moldau.console.cluster import Cluster
 from moldau.console.paging import Page, PageRequest, cut_page, matches, natural_key, sort_rows
 from moldau.errors import ConfigurationError, KafkaError
-from moldau.model import NO_BROKER, TopicPartition
+from moldau.model import TopicPartition, records_behind
+from moldau.ops.cluster_view import is_offline, is_under_replicated
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +155,6 @@ _SORT_KEYS = {
 }
 
 
-def is_offline(partition: PartitionMetadata) -> bool:
-    return partition.leader_id == NO_BROKER
-
-
-def is_under_replicated(partition: PartitionMetadata) -> bool:
-    return len(partition.in_sync_replicas) < len(partition.replicas)
-
-
 def partition_state(partition: PartitionMetadata) -> str:
     if is_offline(partition):
         return OFFLINE
@@ -213,9 +206,7 @@ class PartitionRow:
     @property
     def records(self) -> int | None:
         """Offsets between start and end: transactions and compaction leave some without a record"""
-        if self.start_offset is None or self.end_offset is None:
-            return None
-        return max(0, self.end_offset - self.start_offset)
+        return records_behind(self.start_offset, self.end_offset)
 
 
 def partition_row(
@@ -231,30 +222,6 @@ def partition_row(
         start_offset=start,
         end_offset=end,
         size_bytes=size_bytes,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterHealth:
-    """What an operator looks at first."""
-
-    topics: int
-    partitions: int
-    under_replicated: int
-    offline: int
-
-    @property
-    def is_healthy(self) -> bool:
-        return not self.under_replicated and not self.offline
-
-
-def cluster_health(topics: Collection[TopicMetadata]) -> ClusterHealth:
-    partitions = [one for topic in topics for one in topic.partitions]
-    return ClusterHealth(
-        topics=len(topics),
-        partitions=len(partitions),
-        under_replicated=sum(map(is_under_replicated, partitions)),
-        offline=sum(map(is_offline, partitions)),
     )
 
 

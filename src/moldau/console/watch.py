@@ -18,9 +18,10 @@ from moldau.client.admin.values import (
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.clock import Clock
 from moldau.console.cluster import EXPECTED, Cluster, Disks, failure_text
-from moldau.console.topics import is_offline, leader_sizes
+from moldau.console.topics import leader_sizes
 from moldau.errors import ClusterAuthorizationError
 from moldau.model import TopicPartition
+from moldau.ops.cluster_view import is_offline
 
 LOOK_SECONDS = 15.0
 """So long after the last look nothing is asked any more."""

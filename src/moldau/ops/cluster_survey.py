@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import (
-    SHARE_TYPE,
     UNDECIDED_OR_COMPLETING,
     Broker,
     ConfigResource,
-    GroupDescription,
-    GroupOffset,
     HangingTransaction,
     ListedOffset,
     LogDirDescription,
     OffsetSpec,
-    Reassignment,
-    ShareGroupOffset,
     TopicMetadata,
     TransactionDescription,
 )
 from moldau.clock import Clock
 from moldau.errors import ClientError, KafkaError, MoldauError
 from moldau.model import TopicPartition
+from moldau.ops.group_view import read_groups
 from moldau.ops.metrics_ports import (
     ReadMetrics,
     foreign_brokers,
@@ -39,24 +35,10 @@ from moldau.ops.metrics_ports import (
 from moldau.ops.rules.checks import (
     BrokerSurvey,
     ClusterSurvey,
-    Finding,
-    GroupSnapshot,
     GroupSurvey,
-    Severity,
-    check_availability,
-    check_brokers,
-    check_groups,
-    check_partitions,
     name_brokers,
-    sort_findings,
 )
 
-# Looks at a cluster for `moldau doctor`: asks what the checks want to know. A shell.
-#
-# Each question may fail by itself: then the survey says what could not be checked, and goes on.
-
-
-Q = TypeVar("Q")
 T = TypeVar("T")
 
 LogDirs: TypeAlias = tuple[LogDirDescription | KafkaError, ...]
@@ -77,20 +59,8 @@ _BROKER_OPTIONS: Final = (
 )
 
 
-def find_all(survey: ClusterSurvey) -> list[Finding]:
-    """Everything that the checks find."""
-    checks = (check_brokers, check_partitions, check_groups)
-    return sort_findings(finding for check in checks for finding in check(survey))
-
-
-def find_what_is_wrong(survey: ClusterSurvey) -> list[Finding]:
-    """What keeps a cluster from serving, or costs it a copy: what `moldau cluster health` asks."""
-    critical = (one for one in check_brokers(survey) if one.severity is Severity.CRITICAL)
-    return sort_findings([*critical, *check_availability(survey)])
-
-
 class SurveyReader:
-    """One look; `take` once, all of it or the vital signs."""
+    """Reads one survey: all of it, or the vital signs."""
 
     def __init__(
         self,
@@ -106,36 +76,26 @@ class SurveyReader:
         self._group_seconds = group_seconds
         self._unchecked: list[str] = []
 
-    async def take(self) -> ClusterSurvey:
+    async def read_survey(self) -> ClusterSurvey:
         admin = self._admin
         cluster = await admin.describe_cluster()
         topics = await admin.list_topics()
         unreachable = await self._try_addresses(cluster.brokers)
         there = [broker for broker in cluster.brokers if unreachable[broker.id] is None]
-        configs: Mapping[int, Mapping[str, str]] = await self._ask(
-            "settings of brokers", self._broker_configs, there, {}
-        )
-        log_dirs: Mapping[int, LogDirs] = await self._ask("disks", self._log_dirs, there, {})
+        configs = await self._try("settings of brokers", self._read_broker_configs(there), {})
+        log_dirs = await self._try("disks", self._read_log_dirs(there), {})
         urls = self._metrics_urls or ports_of(configs, cluster.brokers)
         metrics = {one.broker_id: one for one in await read_ports(urls)}
-        self._note_silent(cluster.brokers, metrics, foreign_brokers(configs))
+        self._note_unread_metrics(cluster.brokers, metrics, foreign_brokers(configs))
         partitions = _partitions_of(topics)
-        topic_configs: Mapping[str, Mapping[str, str]] = await self._ask(
-            "settings of topics", self._topic_configs, tuple(topics), {}
+        topic_configs = await self._try(
+            "settings of topics", self._read_topic_configs(tuple(topics)), {}
         )
-        max_timestamps: Mapping[TopicPartition, int] = await self._ask(
-            "timestamps", self._max_timestamps, partitions, {}
-        )
-        reassignments: Mapping[TopicPartition, Reassignment] = await self._ask(
-            "reassignments", self._reassignments, None, {}
-        )
-        hanging: Sequence[HangingTransaction] = await self._ask(
-            "hanging transactions", self._hanging, partitions, ()
-        )
-        open_transactions: Sequence[TransactionDescription] = await self._ask(
-            "open transactions", self._open_transactions, None, ()
-        )
-        groups: Sequence[GroupSurvey] = await self._ask("groups", self._groups, None, ())
+        max_timestamps = await self._try("timestamps", self._read_max_timestamps(partitions), {})
+        reassignments = await self._try("reassignments", admin.list_partition_reassignments(), {})
+        hanging = await self._try("hanging transactions", self._find_hanging(partitions), ())
+        open_transactions = await self._try("open transactions", self._find_open_transactions(), ())
+        groups = await self._try("groups", self._read_groups(), ())
         unreachable |= await self._try_addresses(there)  # one may have ended under all these
         return ClusterSurvey(
             now_ms=self._clock.now_ms(),
@@ -154,8 +114,8 @@ class SurveyReader:
             unchecked=tuple(self._unchecked),
         )
 
-    async def take_vital_signs(self) -> ClusterSurvey:
-        """Who answers, what is led and in sync, and which disks work: a moment's look."""
+    async def read_vital_signs(self) -> ClusterSurvey:
+        """Which brokers answer, which partitions are led and in sync, which disks work."""
         admin = self._admin
         cluster = await admin.describe_cluster()
         topics = await admin.list_topics()
@@ -165,7 +125,7 @@ class SurveyReader:
             for broker_id, answer in answers.items()
         }
         there = [broker for broker in cluster.brokers if unreachable[broker.id] is None]
-        log_dirs: Mapping[int, LogDirs] = await self._ask("disks", self._log_dirs, there, {})
+        log_dirs = await self._try("disks", self._read_log_dirs(there), {})
         return ClusterSurvey(
             now_ms=self._clock.now_ms(),
             controller_id=cluster.controller_id,
@@ -174,20 +134,20 @@ class SurveyReader:
                 for broker in cluster.brokers
             },
             topics=topics,
-            topic_configs=await self._ask(
-                "settings of topics", self._topic_configs, tuple(topics), {}
+            topic_configs=await self._try(
+                "settings of topics", self._read_topic_configs(tuple(topics)), {}
             ),
             unchecked=tuple(self._unchecked),
         )
 
-    async def _ask(self, what: str, ask: Callable[[Q], Awaitable[T]], about: Q, otherwise: T) -> T:
+    async def _try(self, what: str, answer: Awaitable[T], otherwise: T) -> T:
         try:
-            return await ask(about)
+            return await answer
         except (MoldauError, OSError) as error:
             self._unchecked.append(f"{what}: {error}")
             return otherwise
 
-    def _note_silent(
+    def _note_unread_metrics(
         self,
         brokers: Sequence[Broker],
         metrics: Mapping[int, ReadMetrics],
@@ -223,7 +183,9 @@ class SurveyReader:
             await writer.wait_closed()
         return None
 
-    async def _broker_configs(self, brokers: Sequence[Broker]) -> Mapping[int, Mapping[str, str]]:
+    async def _read_broker_configs(
+        self, brokers: Sequence[Broker]
+    ) -> Mapping[int, Mapping[str, str]]:
         resources = {broker.id: ConfigResource.broker(broker.id) for broker in brokers}
         described = await self._admin.describe_configs(
             list(resources.values()), names=_BROKER_OPTIONS
@@ -234,10 +196,10 @@ class SurveyReader:
             if not isinstance(found := described[resource], KafkaError)
         }
 
-    async def _log_dirs(self, brokers: Sequence[Broker]) -> Mapping[int, LogDirs]:
+    async def _read_log_dirs(self, brokers: Sequence[Broker]) -> Mapping[int, LogDirs]:
         return await self._admin.describe_log_dirs([broker.id for broker in brokers])
 
-    async def _topic_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    async def _read_topic_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         configs: dict[str, Mapping[str, str]] = {}
         for first in range(0, len(names), _TOPICS_AT_ONCE):
             resources = [
@@ -249,7 +211,7 @@ class SurveyReader:
                     configs[resource.name] = {one.name: one.value or "" for one in found}
         return configs
 
-    async def _max_timestamps(
+    async def _read_max_timestamps(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         listed = await self._admin.list_offsets(
@@ -261,24 +223,20 @@ class SurveyReader:
             if isinstance(found, ListedOffset)
         }
 
-    async def _reassignments(self, about: None) -> Mapping[TopicPartition, Reassignment]:
-        return await self._admin.list_partition_reassignments()
-
-    async def _hanging(
+    async def _find_hanging(
         self, partitions: Collection[TopicPartition]
     ) -> Sequence[HangingTransaction]:
         return await self._admin.find_hanging_transactions(
             partitions, older_than_ms=_HANGING_MS, now_ms=self._clock.now_ms()
         )
 
-    async def _open_transactions(self, about: None) -> Sequence[TransactionDescription]:
+    async def _find_open_transactions(self) -> Sequence[TransactionDescription]:
         listed = await self._admin.list_transactions(states=UNDECIDED_OR_COMPLETING)
         described = await self._admin.describe_transactions(tuple(listed))
         return [one for one in described.values() if not isinstance(one, KafkaError)]
 
-    # Groups
-
-    async def _groups(self, about: None) -> Sequence[GroupSurvey]:
+    async def _read_groups(self) -> Sequence[GroupSurvey]:
+        """Each group twice, some seconds apart."""
         listed = sorted(await self._admin.list_groups())
         if len(listed) > MOST_GROUPS:
             self._unchecked.append(f"{len(listed) - MOST_GROUPS} groups of {len(listed)}")
@@ -322,53 +280,4 @@ def _broker_survey(
         configs=configs.get(broker.id, {}),
         metrics=None if told is None else told.values,
         clock_ahead_seconds=None if told is None else told.clock_ahead_seconds,
-    )
-
-
-async def read_groups(admin: AsyncAdmin, names: Sequence[str]) -> Mapping[str, GroupSnapshot]:
-    """Those that can be described."""
-    described = await admin.describe_groups(names)
-    committed: dict[str, Mapping[TopicPartition, int]] = {}
-    unfinished: dict[str, Mapping[TopicPartition, int]] = {}  # of share groups
-    for name in names:
-        group = described.get(name)
-        with contextlib.suppress(KafkaError):
-            if isinstance(group, GroupDescription) and group.type == SHARE_TYPE:
-                found = (await admin.list_share_group_offsets(name)).items()
-                known = {one: at for one, at in found if isinstance(at, ShareGroupOffset)}
-                committed[name] = _starts_of(known)
-                unfinished[name] = {one: at.lag for one, at in known.items() if at.lag is not None}
-                continue
-            offsets = await admin.list_group_offsets(name)
-            committed[name] = {
-                one: at.offset for one, at in offsets.items() if isinstance(at, GroupOffset)
-            }
-    wanted = {one for offsets in committed.values() for one in offsets}
-    listed = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST.value))
-    ends = {one: end.offset for one, end in listed.items() if isinstance(end, ListedOffset)}
-    return {
-        name: _group_look(group, committed.get(name, {}), ends, unfinished.get(name))
-        for name, group in described.items()
-        if not isinstance(group, KafkaError)
-    }
-
-
-def _starts_of(known: Mapping[TopicPartition, ShareGroupOffset]) -> Mapping[TopicPartition, int]:
-    """Of a share group: what is before them is done with."""
-    return {one: at.start_offset for one, at in known.items() if at.start_offset is not None}
-
-
-def _group_look(
-    group: GroupDescription,
-    committed: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    unfinished: Mapping[TopicPartition, int] | None,
-) -> GroupSnapshot:
-    return GroupSnapshot(
-        state=group.state,
-        members=frozenset(member.member_id for member in group.members),
-        idle_members=sum(not member.assignment for member in group.members),
-        committed=committed,
-        ends={one: ends[one] for one in committed if one in ends},
-        unfinished=unfinished,
     )

@@ -34,7 +34,7 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import LATEST_TIMESTAMP, NO_BROKER, NO_LEADER_EPOCH, TopicPartition
-from moldau.ops.cluster_survey import read_groups
+from moldau.ops.group_view import read_groups
 from moldau.ops.metrics_ports import Events, MetricsPorts, read_history, read_shares
 from moldau.ops.rules.explanations import GroupFacts, TopicFacts
 from moldau.ops.rules.partition_explanations import FoundRecord, PartitionFacts, RecordFacts
@@ -43,13 +43,6 @@ from moldau.wire.apis import LIST_OFFSETS
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v10.response import ListOffsetsResponse
-
-
-# Asks a cluster for what an explanation rests on. A shell; `rules.*_story` explain.
-#
-# By the public protocol. The log end of a replica is asked for as Kafka's tools do: ListOffsets
-# with the replica id -2, which every replica answers for itself.
-
 
 _ANY_REPLICA: Final = -2
 _ONE_BATCH = RangeSettings(fetch_bytes=1, max_wait_ms=0, stall_seconds=0.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from moldau.errors import UsageError
+
 UNKNOWN = "-"
 """Stands where a number is not known, or not yet."""
 
@@ -30,6 +32,15 @@ def size_text(size_bytes: int | None) -> str:
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / _STEP, unit + 1
     return f"{size_bytes} B" if unit == 0 else f"{_three_digits(size)} {_UNITS[unit]}"
+
+
+def decimal_size_text(size_bytes: float) -> str:
+    """In units of a thousand: 1.2 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:,.3g} TB"
 
 
 def free_text(free_bytes: int | None, total_bytes: int | None) -> str:
@@ -117,8 +128,6 @@ def parse_duration_ms(text: str) -> int:
     """
     parts = _split(text.strip())
     if not parts:
-        from moldau.errors import UsageError  # `moldau --help` does not pay for all errors
-
         raise UsageError(
             f"{text!r} is no duration; give one like 90s, 15m, 1h30m or 2d, or PT1H as in ISO 8601"
         )
@@ -148,3 +157,18 @@ def format_duration(seconds: float) -> str:
     if hours:
         return f"{hours}h {left_minutes}m"
     return f"{minutes}m {left_seconds}s" if minutes else f"{left_seconds}s"
+
+
+def show_duration(milliseconds: float) -> str:
+    """As people say it: 7 days, 5 minutes, 1.5 seconds."""
+    for unit, size in (
+        ("day", 86_400_000),
+        ("hour", 3_600_000),
+        ("minute", 60_000),
+        ("second", 1000),
+    ):
+        if milliseconds >= size:
+            number = milliseconds / size
+            text = f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+            return f"{text} {unit}{'' if text == '1' else 's'}"
+    return f"{milliseconds:.0f} ms"

@@ -20,8 +20,6 @@ from moldau.config.declarations.network import split_address
 from moldau.config.listeners import ALL_INTERFACES
 from moldau.errors import KafkaError, MoldauError
 
-# Finds the metrics ports of brokers and reads them. A shell.
-#
 # Where they are is said on the command line, or known from the brokers' own settings
 # (`metrics.listener`), as far as they can be reached from here.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moldau.cli.bench_run import Figures, middle, parse_rate, percentiles_ms, rate_text
-from moldau.cli.plan import Demand, plan_partitions
 from moldau.errors import ConfigurationError
+from moldau.ops.rules.partition_plan import Demand, plan_partitions
 
 
 def test_percentiles_count_each_sample_by_its_weight() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from moldau.client.admin.values import (
     Broker,
     GroupDescription,
@@ -11,8 +9,6 @@ from moldau.client.admin.values import (
     GroupMember,
     GroupOffset,
     GroupState,
-    ListedOffset,
-    ShareGroupOffset,
 )
 from moldau.client.rules.cluster_metadata import Address
 from moldau.console.groups import (
@@ -20,14 +16,12 @@ from moldau.console.groups import (
     choose_groups,
     choose_lag_rows,
     group_kind,
-    lag_rows,
     members_text,
     state_counts,
-    total_lag,
 )
 from moldau.console.paging import PageRequest
-from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
+from moldau.ops.rules.group_lag import group_partitions
 
 READ, UNREAD, GONE = (
     TopicPartition("clicks", 0),
@@ -45,56 +39,16 @@ GROUP = GroupDescription(
 )
 
 
-def test_lag_is_of_what_was_committed_and_of_what_a_member_has() -> None:
-    rows = lag_rows(
-        GROUP,
-        {READ: GroupOffset(offset=5), GONE: GroupOffset(offset=9)},
-        {READ: ListedOffset(offset=12), UNREAD: ListedOffset(offset=3), GONE: UnknownTopicError()},
-    )
-    assert [(row.partition, row.committed, row.end_offset, row.lag) for row in rows] == [
-        (READ, 5, 12, 7),
-        (UNREAD, None, 3, None),
-        (GONE, 9, None, None),
-    ]
-    assert [row.members for row in rows] == [(MEMBER,), (MEMBER,), ()]
-    assert total_lag(rows) == 7
-
-
-def test_a_share_group_has_a_start_offset_and_several_members_in_a_partition() -> None:
-    other = GroupMember(member_id="m-2", client_id="till", host="h", assignment=(READ,))
-    group = replace(GROUP, type="share", members=(MEMBER, other))
-    rows = lag_rows(
-        group,
-        {
-            READ: ShareGroupOffset(start_offset=5, lag=3),  # some after the start are done with
-            UNREAD: ShareGroupOffset(start_offset=None, lag=None),
-        },
-        {READ: ListedOffset(offset=12), UNREAD: ListedOffset(offset=3)},
-    )
-    assert [(row.committed, row.lag) for row in rows] == [(5, 3), (None, None)]
-    assert members_text(rows[0].members) == "shop, till"
-    old_broker = lag_rows(
-        group, {READ: ShareGroupOffset(start_offset=5, lag=None)}, {READ: ListedOffset(offset=12)}
-    )
-    assert old_broker[0].lag == 7
-
-
 def test_of_many_members_few_are_named() -> None:
     assert members_text([MEMBER] * 5) == "shop, shop, shop and 2 more"
     assert members_text(()) == ""
 
 
-def test_a_position_past_the_end_is_no_negative_lag() -> None:
-    rows = lag_rows(None, {READ: GroupOffset(offset=50)}, {READ: ListedOffset(offset=12)})
-    assert total_lag(rows) == 0
-    assert total_lag(()) is None
-
-
 def test_lag_rows_are_found_and_sorted() -> None:
-    rows = lag_rows(
-        GROUP,
+    rows = group_partitions(
+        GROUP.members,
         {READ: GroupOffset(offset=0), GONE: GroupOffset(offset=0)},
-        {READ: ListedOffset(offset=1), GONE: ListedOffset(offset=5)},
+        {READ: 1, GONE: 5},
     )
     wanted = PageRequest(sort_by="lag", descending=True)
     assert [row.partition for row in choose_lag_rows(rows, wanted)] == [GONE, READ, UNREAD]

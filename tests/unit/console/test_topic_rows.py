@@ -10,12 +10,12 @@ from moldau.console.topics import (
     UNDER_REPLICATED,
     TopicRow,
     choose_topics,
-    cluster_health,
     leader_sizes,
     partition_row,
     topic_row,
 )
 from moldau.model import TopicPartition
+from moldau.ops.cluster_view import cluster_health
 
 WELL = PartitionMetadata(index=0, leader_id=1, replicas=(1, 2), in_sync_replicas=(1, 2))
 BEHIND = PartitionMetadata(index=1, leader_id=2, replicas=(2, 1), in_sync_replicas=(2,))

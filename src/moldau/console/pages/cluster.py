@@ -31,8 +31,9 @@ from moldau.console.pages.widgets import (
 from moldau.console.paging import PageRequest, cut_page
 from moldau.console.sessions import Console
 from moldau.console.settings import PipelineView
-from moldau.console.topics import cluster_health, read_settings
+from moldau.console.topics import read_settings
 from moldau.console.watch import SeenCluster, Traffic, busiest
+from moldau.ops.cluster_view import cluster_health
 from moldau.ops.formatting import UNKNOWN, bytes_text, count_text, free_text, rate_text, size_text
 
 # Overview: is the cluster well, how fast do records come, and where

@@ -190,7 +190,7 @@ class GroupPage:
                     one.partition.topic
                 ),
                 "committed": count_text(one.committed),
-                "end": count_text(one.end_offset),
+                "end": count_text(one.log_end_offset),
                 "lag": count_text(one.lag),
                 "age": duration_text(ages.get(one.partition)) if one.lag else "",
                 "member": members_text(one.members) or UNKNOWN,

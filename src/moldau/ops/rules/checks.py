@@ -20,6 +20,7 @@ from moldau.client.admin.values import (
 from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
 from moldau.errors import KafkaError
 from moldau.model import NO_BROKER, TopicPartition
+from moldau.ops.rules.group_lag import GroupView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,42 +36,12 @@ class BrokerSurvey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSnapshot:
-    """A group at one moment."""
-
-    state: GroupState
-    members: frozenset[str] = frozenset()
-    idle_members: int = 0  # without partitions
-    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    unfinished: Mapping[TopicPartition, int] | None = None
-    """Of a share group: how many records are not finished, as its coordinator counts them. Records
-    behind the start offset may be finished already. None for other groups."""
-
-    @property
-    def lags(self) -> Mapping[TopicPartition, int]:
-        """Of each partition, as `moldau groups describe` shows it."""
-        if self.unfinished is not None:
-            return self.unfinished
-        return {
-            one: max(0, self.ends[one] - offset)
-            for one, offset in self.committed.items()
-            if one in self.ends
-        }
-
-    @property
-    def lag(self) -> int:
-        return sum(self.lags.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSurvey:
     """A group, looked at twice, `seconds` apart."""
 
     group_id: str
-    first: GroupSnapshot
-    second: GroupSnapshot
+    first: GroupView
+    second: GroupView
     seconds: float
 
 
@@ -140,6 +111,18 @@ def name_some(names: Sequence[str]) -> str:
     """Some of many, and how many more there are."""
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def find_all(survey: ClusterSurvey) -> list[Finding]:
+    """What `moldau doctor` tells."""
+    checks = (check_brokers, check_partitions, check_groups)
+    return sort_findings(finding for check in checks for finding in check(survey))
+
+
+def find_what_is_wrong(survey: ClusterSurvey) -> list[Finding]:
+    """What keeps a cluster from serving, or costs it a copy: what `moldau cluster health` asks."""
+    critical = (one for one in check_brokers(survey) if one.severity is Severity.CRITICAL)
+    return sort_findings([*critical, *check_availability(survey)])
 
 
 # Brokers: addresses, disks, clocks, files, the loop, the store
@@ -575,7 +558,7 @@ def _check_group(group: GroupSurvey) -> Iterator[Finding]:
     lag = second.lag
     is_moving = any(
         second.committed.get(one, -1) > offset for one, offset in first.committed.items()
-    ) or (second.unfinished is not None and lag < first.lag)
+    ) or (second.is_shared and lag < first.lag)
     if second.members and lag and not is_moving and second.state is GroupState.STABLE:
         yield Finding(
             severity=Severity.WARNING,

@@ -14,9 +14,8 @@ from moldau.client.admin.values import (
     GroupState,
 )
 from moldau.model import TopicPartition
-from moldau.ops.rules.checks import GroupSnapshot
-
-DAY_MS = 86_400_000
+from moldau.ops.formatting import show_duration
+from moldau.ops.rules.group_lag import GroupView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +28,6 @@ class Explanation:
 
     def document(self) -> dict[str, object]:
         return {"verdict": self.verdict, "explanation": list(self.lines), **self.facts}
-
-
-def show_duration(milliseconds: float) -> str:
-    """As people say it: 7 days, 5 minutes, 1.5 seconds."""
-    for unit, size in (("day", DAY_MS), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
-        if milliseconds >= size:
-            number = milliseconds / size
-            text = f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
-            return f"{text} {unit}{'' if text == '1' else 's'}"
-    return f"{milliseconds:.0f} ms"
 
 
 def number_of(configs: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -221,8 +210,8 @@ class GroupFacts:
     """`history` is None where no broker could be asked for it."""
 
     group: GroupDescription
-    first: GroupSnapshot
-    second: GroupSnapshot
+    first: GroupView
+    second: GroupView
     seconds: float
     held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Last stable offsets that are before the ends."""

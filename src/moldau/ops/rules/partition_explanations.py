@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from moldau.client.admin.values import ActiveProducer, TransactionDescription
 from moldau.model import NO_BROKER
+from moldau.ops.formatting import show_duration
 from moldau.ops.rules.explanations import (
     Explanation,
     number_of,
     policies_of,
-    show_duration,
 )
 
 

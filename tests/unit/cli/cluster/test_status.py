@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cli.cluster import _print_status
-from moldau.cli.cluster_view import BrokerView, ClusterView
+from moldau.cli.cluster import BrokerView, LocalClusterView, _print_status
 from moldau.client.admin.values import EligibleLeaders
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.model import TopicPartition
@@ -19,9 +18,9 @@ PARTITIONS = tuple(
 TOPICS = (TopicMetadata(name="clicks", partitions=PARTITIONS),)
 
 
-def view(**leaders: EligibleLeaders) -> ClusterView:
+def view(**leaders: EligibleLeaders) -> LocalClusterView:
     found = {TopicPartition(topic, 1): each for topic, each in leaders.items()}
-    return ClusterView(nodes=(), brokers=(), topics=TOPICS, leaders=found)
+    return LocalClusterView(nodes=(), brokers=(), topics=TOPICS, leaders=found)
 
 
 def test_who_is_eligible_has_a_column_where_there_is_somebody(
@@ -54,7 +53,7 @@ def test_nothing_is_said_of_partitions_where_no_broker_answers(
     stopped = BrokerView(
         id=1, address="127.0.0.1:9092", pid=None, is_registered=False, is_controller=False
     )
-    _print_status(ClusterView(nodes=(), brokers=[stopped], topics=()), ())
+    _print_status(LocalClusterView(nodes=(), brokers=[stopped], topics=()), ())
     said = capsys.readouterr().out
     assert "nothing is known of topics" in said
     assert "under-replicated" not in said

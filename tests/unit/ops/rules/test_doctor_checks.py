@@ -9,24 +9,29 @@ import pytest
 
 from moldau.client.admin.values import (
     ActiveProducer,
+    GroupDescription,
+    GroupMember,
+    GroupOffset,
     GroupState,
     HangingTransaction,
     LogDirDescription,
+    ShareGroupOffset,
     TransactionDescription,
 )
 from moldau.client.rules.cluster_metadata import Address, Broker, PartitionMetadata, TopicMetadata
 from moldau.errors import StorageError
 from moldau.model import TopicPartition
-from moldau.ops.cluster_survey import find_all, find_what_is_wrong
 from moldau.ops.metrics_ports import read_metrics
 from moldau.ops.rules.checks import (
     BrokerSurvey,
     ClusterSurvey,
-    GroupSnapshot,
     GroupSurvey,
     Severity,
+    find_all,
+    find_what_is_wrong,
     sort_findings,
 )
+from moldau.ops.rules.group_lag import GroupView, group_partitions
 
 NOW_MS = 1_700_000_000_000
 T0 = TopicPartition("t", 0)
@@ -229,47 +234,79 @@ def test_each_fault_is_found_and_nothing_else(survey: ClusterSurvey, check: str)
     assert checks_of(survey) == [check]
 
 
-def group(first: GroupSnapshot, second: GroupSnapshot) -> ClusterSurvey:
+def group(first: GroupView, second: GroupView) -> ClusterSurvey:
     return replace(
         WELL, groups=(GroupSurvey(group_id="g", first=first, second=second, seconds=5.0),)
     )
 
 
-READING = GroupSnapshot(
-    state=GroupState.STABLE, members=frozenset({"m"}), committed={T0: 10}, ends={T0: 20}
-)
+def view(
+    committed: int = 10,
+    end: int = 20,
+    *,
+    state: GroupState = GroupState.STABLE,
+    members: int = 1,
+    idle_members: int = 0,
+    unfinished: int | None = None,  # of a share group
+) -> GroupView:
+    readers = tuple(
+        GroupMember(
+            member_id=f"m-{number}",
+            client_id="c",
+            host="/h",
+            assignment=() if number < idle_members else (T0,),
+        )
+        for number in range(members)
+    )
+    position = (
+        GroupOffset(offset=committed)
+        if unfinished is None
+        else ShareGroupOffset(start_offset=committed, lag=unfinished)
+    )
+    return GroupView(
+        description=GroupDescription(
+            group_id="g",
+            state=state,
+            protocol_type="consumer",
+            protocol="range",
+            coordinator=Broker(id=1, address=Address("h", 1)),
+            members=readers,
+            type="classic" if unfinished is None else "share",
+        ),
+        partitions=group_partitions(readers, {T0: position}, {T0: end}),
+    )
 
 
 @pytest.mark.parametrize(
     ("second", "check"),
     [
-        (READING, "stuck-group"),
-        (replace(READING, committed={T0: 15}, ends={T0: 40}), "growing-lag"),
-        (replace(READING, committed={T0: 20}, idle_members=1), "idle-members"),
+        (view(), "stuck-group"),
+        (view(15, 40), "growing-lag"),
+        (view(20, idle_members=1), "idle-members"),
     ],
 )
-def test_groups_that_do_not_do_well(second: GroupSnapshot, check: str) -> None:
-    assert checks_of(group(READING, second)) == [check]
+def test_groups_that_do_not_do_well(second: GroupView, check: str) -> None:
+    assert checks_of(group(view(), second)) == [check]
 
 
 def test_a_group_that_catches_up_or_is_empty_is_well() -> None:
-    assert checks_of(group(READING, replace(READING, committed={T0: 18}))) == []
-    empty = replace(READING, state=GroupState.EMPTY, members=frozenset())
+    assert checks_of(group(view(), view(18))) == []
+    empty = view(state=GroupState.EMPTY, members=0)
     assert checks_of(group(empty, empty)) == []
 
 
 def test_a_share_group_that_finishes_records_behind_its_start_offset_is_well() -> None:
-    first = replace(READING, unfinished={T0: 9})
-    assert checks_of(group(first, replace(first, unfinished={T0: 4}))) == []
+    first = view(unfinished=9)
+    assert checks_of(group(first, view(unfinished=4))) == []
     assert checks_of(group(first, first)) == ["stuck-group"]
-    done = replace(READING, unfinished={T0: 0})
+    done = view(unfinished=0)
     assert checks_of(group(done, done)) == []
 
 
 def test_a_rebalance_that_goes_on_is_found_one_that_ends_is_not() -> None:
-    busy = replace(READING, state=GroupState.PREPARING_REBALANCE, committed={T0: 20})
+    busy = view(20, state=GroupState.PREPARING_REBALANCE)
     assert checks_of(group(busy, busy)) == ["rebalancing"]
-    assert checks_of(group(busy, replace(busy, state=GroupState.STABLE))) == []
+    assert checks_of(group(busy, view(20))) == []
 
 
 def test_the_worst_comes_first() -> None:

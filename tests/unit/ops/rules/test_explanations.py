@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,19 +14,20 @@ from moldau.client.admin.values import (
     ConfigSynonym,
     GroupDescription,
     GroupMember,
+    GroupOffset,
     GroupState,
     TransactionDescription,
 )
 from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.model import TopicPartition
-from moldau.ops.rules.checks import GroupSnapshot
+from moldau.ops.formatting import show_duration
 from moldau.ops.rules.explanations import (
     GroupFacts,
     TopicFacts,
     explain_group,
     explain_topic,
-    show_duration,
 )
+from moldau.ops.rules.group_lag import GroupView, group_partitions
 from moldau.ops.rules.partition_explanations import (
     FoundRecord,
     PartitionFacts,
@@ -244,19 +246,21 @@ GROUP = GroupDescription(
     coordinator=Broker(id=1, address=Address("h", 1), rack=None),
     members=(GroupMember(member_id="m-1", client_id="c", host="/h", assignment=(T0,)),),
 )
-LOOK = GroupSnapshot(
-    state=GroupState.STABLE,
-    members=frozenset({"m-1"}),
-    committed={T0: 5, T1: 5},
-    ends={T0: 10, T1: 10},
-)
+
+
+def view(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> GroupView:
+    positions = {one: GroupOffset(offset=offset) for one, offset in committed.items()}
+    return GroupView(description=GROUP, partitions=group_partitions(GROUP.members, positions, ends))
+
+
+LOOK = view({T0: 5, T1: 5}, {T0: 10, T1: 10})
 
 
 def test_a_group_is_told_with_its_rebalances_and_what_its_lag_comes_from() -> None:
     facts = GroupFacts(
         group=GROUP,
         first=LOOK,
-        second=replace(LOOK, committed={T0: 6, T1: 5}, ends={T0: 20, T1: 10}),
+        second=view({T0: 6, T1: 5}, {T0: 20, T1: 10}),
         seconds=3.0,
         held_back={T1: 5},
         history=[{"at": "2026-01-01 00:00:00", "message": "epoch 3: member m-1 joins"}],

@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, with_option_groups
+from moldau.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    flag,
+    option,
+    with_option_groups,
+)
 from moldau.cli.output import Column, ask, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.client import AsyncAdmin
@@ -31,72 +38,55 @@ from moldau.model import (
 
 
 Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="NAME", help="A topic; repeat for more, * for all."),
+    list[str] | None, option("NAME", "A topic; repeat for more, * for all.", "--topic")
 ]
 Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", metavar="ID", help="A group; repeat for more, * for all."),
+    list[str] | None, option("ID", "A group; repeat for more, * for all.", "--group")
 ]
 TransactionalIds = Annotated[
-    list[str] | None,
-    typer.Option("--transactional-id", metavar="ID", help="A transactional id; repeat for more."),
+    list[str] | None, option("ID", "A transactional id; repeat for more.", "--transactional-id")
 ]
 Users = Annotated[
-    list[str] | None,
-    typer.Option("--user-principal", metavar="NAME", help="A user as a resource, for tokens."),
+    list[str] | None, option("NAME", "A user as a resource, for tokens.", "--user-principal")
 ]
 Tokens = Annotated[
-    list[str] | None,
-    typer.Option("--delegation-token", metavar="ID", help="A delegation token; repeat for more."),
+    list[str] | None, option("ID", "A delegation token; repeat for more.", "--delegation-token")
 ]
-Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+Cluster = Annotated[bool, flag("--cluster", "The cluster itself.")]
 Pattern = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "TYPE",
+        "literal or prefixed; where bindings are looked for also match and any.",
         "--resource-pattern-type",
-        metavar="TYPE",
-        help="literal or prefixed; where bindings are looked for also match and any.",
-        show_default="literal; any to list",
+        default="literal; any to list",
     ),
 ]
 Operations = Annotated[
-    list[str] | None,
-    typer.Option("--operation", metavar="OPERATION", help="read, write, ...; repeat for more."),
+    list[str] | None, option("OPERATION", "read, write, ...; repeat for more.", "--operation")
 ]
 Producer = Annotated[
-    bool,
-    typer.Option(
-        "--producer", help="What a producer needs: write, describe and create of the topics."
-    ),
+    bool, flag("--producer", "What a producer needs: write, describe and create of the topics.")
 ]
 Consumer = Annotated[
     bool,
-    typer.Option(
-        "--consumer", help="What a consumer needs: read and describe of the topics and the group."
-    ),
+    flag("--consumer", "What a consumer needs: read and describe of the topics and the group."),
 ]
 Idempotent = Annotated[
-    bool,
-    typer.Option("--idempotent", help="With --producer: idempotent writes, for old brokers."),
+    bool, flag("--idempotent", "With --producer: idempotent writes, for old brokers.")
 ]
 Allowed = Annotated[
     list[str] | None,
-    typer.Option(
-        "--allow-principal", metavar="User:NAME", help="Who may; repeat for more, User:* for all."
-    ),
+    option("User:NAME", "Who may; repeat for more, User:* for all.", "--allow-principal"),
 ]
 Denied = Annotated[
-    list[str] | None,
-    typer.Option("--deny-principal", metavar="User:NAME", help="Who may not; repeat for more."),
+    list[str] | None, option("User:NAME", "Who may not; repeat for more.", "--deny-principal")
 ]
 AllowedHosts = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", metavar="ADDRESS", help="From where; repeat for more."),
+    list[str] | None, option("ADDRESS", "From where; repeat for more.", "--allow-host")
 ]
 DeniedHosts = Annotated[
-    list[str] | None,
-    typer.Option("--deny-host", metavar="ADDRESS", help="From where not; repeat for more."),
+    list[str] | None, option("ADDRESS", "From where not; repeat for more.", "--deny-host")
 ]
 
 Resources = dict["AclResourceType", Sequence[str]]
@@ -265,9 +255,7 @@ def list_acls(
     pattern: Pattern = None,
     principal: Annotated[
         list[str] | None,
-        typer.Option(
-            "--principal", metavar="User:NAME", help="Only entries of this one; repeat for more."
-        ),
+        option("User:NAME", "Only entries of this one; repeat for more.", "--principal"),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

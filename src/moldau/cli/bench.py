@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from moldau.cli.bench_run import (
     Figures,
     Load,
@@ -23,6 +21,8 @@ from moldau.cli.options import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    flag,
+    option,
     parse_settings,
     with_option_groups,
 )
@@ -30,41 +30,24 @@ from moldau.client.admin.values import BROKER_DEFAULT
 
 Against = Annotated[
     str | None,
-    typer.Option(
-        "--against",
-        metavar="HOST:PORT,...",
-        help="Another cluster to measure beside it, in turns.",
-        show_default=False,
-    ),
+    option("HOST:PORT,...", "Another cluster to measure beside it, in turns.", "--against"),
 ]
-Rounds = Annotated[int, typer.Option(min=1, metavar="N", help="Rounds; the median is shown.")]
-Seconds = Annotated[float, typer.Option(min=0.1, metavar="S", help="How long a round takes.")]
-RecordSize = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Of each record's value.")]
-Partitions = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Of the topic that is made for it.")
-]
+Rounds = Annotated[int, option("N", "Rounds; the median is shown.", min=1)]
+Seconds = Annotated[float, option("S", "How long a round takes.", min=0.1)]
+RecordSize = Annotated[int, option("BYTES", "Of each record's value.", min=1)]
+Partitions = Annotated[int, option("N", "Of the topic that is made for it.", min=1)]
 ReplicationFactor = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Copies of the topic that is made for it.",
-        show_default="the broker's own",
-    ),
+    option("N", "Copies of the topic that is made for it.", default="the broker's own", min=1),
 ]
 Topic = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="A topic that is there, and stays.",
-        show_default="one for the measurement",
-    ),
+    option("NAME", "A topic that is there, and stays.", default="one for the measurement"),
 ]
-Acks = Annotated[str, typer.Option(metavar="0|1|all", help="Who has to have a record.")]
-Compression = Annotated[str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")]
+Acks = Annotated[str, option("0|1|all", "Who has to have a record.")]
+Compression = Annotated[str, option("CODEC", "none, gzip, snappy, lz4 or zstd.")]
 Options = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of the producer; repeat for more."),
+    list[str] | None, option("KEY=VALUE", "An option of the producer; repeat for more.", "--set")
 ]
 
 
@@ -131,7 +114,7 @@ def consume(
     options: LoadOptions,
     run: RoundOptions,
     decode: Annotated[
-        bool, typer.Option("--decode", help="Make records of the batches, as programs do.")
+        bool, flag("--decode", "Make records of the batches, as programs do.")
     ] = False,
 ) -> None:
     """Measure how fast records come out.
@@ -153,7 +136,7 @@ def consume(
 def latency(
     options: LoadOptions,
     run: RoundOptions,
-    rate: Annotated[float, typer.Option(min=0.1, metavar="N", help="Records per second.")] = 1000.0,
+    rate: Annotated[float, option("N", "Records per second.", min=0.1)] = 1000.0,
 ) -> None:
     """Measure how long a record takes from its producer to a consumer, at a steady rate."""
     load = options.to_load()
@@ -168,9 +151,7 @@ def latency(
 @with_option_groups
 def requests(
     run: RoundOptions,
-    in_flight: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Requests under way at once.")
-    ] = 1,
+    in_flight: Annotated[int, option("N", "Requests under way at once.", min=1)] = 1,
     seconds: Seconds = 10.0,
 ) -> None:
     """Measure small requests on one connection, one after the other or several at once."""

@@ -22,6 +22,8 @@ from moldau.cli.options import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    flag,
+    option,
     parse_pairs,
     use_command_config,
 )
@@ -40,9 +42,7 @@ from moldau.ops.rules.checks import ClusterSurvey, find_what_is_wrong
 
 
 def info(
-    show_apis: Annotated[
-        bool, typer.Option("--apis", help="Show the versions of every API, too.")
-    ] = False,
+    show_apis: Annotated[bool, flag("--apis", "Show the versions of every API, too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -119,78 +119,68 @@ async def _read_vital_signs(admin: AsyncAdmin) -> ClusterSurvey:
 def start(
     brokers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=MAX_BROKERS,
-            metavar="N",
-            help="How many brokers.",
-            show_default="3, or as before",
-        ),
+        option("N", "How many brokers.", default="3, or as before", min=1, max=MAX_BROKERS),
     ] = None,
     data_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", file_okay=False, help="Where everything is kept."),
+        Path, option("DIR", "Where everything is kept.", file_okay=False)
     ] = DEFAULT_FOLDER,
     base_port: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "P",
+            "Of the first broker; the others count on.",
+            default="9092, or as before",
             min=1,
             max=60_000,
-            metavar="P",
-            help="Of the first broker; the others count on.",
-            show_default="9092, or as before",
         ),
     ] = None,
     zookeeper: Annotated[
         bool,
-        typer.Option(
-            "--zookeeper",
-            help="Join the brokers by a real ZooKeeper, 100 ports above; it needs Java.",
+        flag(
+            "--zookeeper", "Join the brokers by a real ZooKeeper, 100 ports above; it needs Java."
         ),
     ] = False,
     zookeeper_nodes: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            "With --zookeeper: 1, or 3 to survive the loss of one.",
+            default="1, or as before",
             min=1,
             max=9,
-            metavar="N",
-            help="With --zookeeper: 1, or 3 to survive the loss of one.",
-            show_default="1, or as before",
         ),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Serve /metrics (Prometheus), /healthz and /readyz of the first broker there; "
+        option(
+            "HOST:PORT",
+            "Serve /metrics (Prometheus), /healthz and /readyz of the first broker there; "
             "the others count on.",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     secure: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
+        option(
+            "DIR",
+            "Secure brokers, and ZooKeeper, with what `moldau secure init` made there.",
+            default="none, or as before",
             file_okay=False,
-            help="Secure brokers, and ZooKeeper, with what `moldau secure init` made there.",
-            show_default="none, or as before",
         ),
     ] = None,
     log_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Folder for the log of the brokers. On another disk than the data, the log can be "
+        option(
+            "DIR",
+            "Folder for the log of the brokers. On another disk than the data, the log can be "
             "written when the data disk is full.",
-            show_default="that of --data-dir, or as before",
+            default="that of --data-dir, or as before",
+            file_okay=False,
         ),
     ] = None,
     to_set: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any option of the brokers; repeat for more."
-        ),
+        option("KEY=VALUE", "Any option of the brokers; repeat for more.", "--set"),
     ] = None,
 ) -> None:
     """Start several brokers on this machine, in the background.
@@ -252,12 +242,9 @@ def _replication_settings(plan: ClusterPlan) -> list[str]:
 
 def status(
     data_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", file_okay=False, help="Where it was started."),
+        Path, option("DIR", "Where it was started.", file_okay=False)
     ] = DEFAULT_FOLDER,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Show internal topics, too.")
-    ] = False,
+    internal: Annotated[bool, flag("--internal", "Show internal topics, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the brokers, the controller and every partition of a cluster.
@@ -496,8 +483,7 @@ def _to_document(partition: PartitionMetadata, leaders: EligibleLeaders) -> dict
 
 def stop(
     data_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", file_okay=False, help="Where it was started."),
+        Path, option("DIR", "Where it was started.", file_okay=False)
     ] = DEFAULT_FOLDER,
 ) -> None:
     """Stop the brokers, one after the other, then ZooKeeper if there is one. The data stays."""

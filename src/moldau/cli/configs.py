@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, flag, option, parse_settings
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import with_admin
 from moldau.client.admin.values import (
@@ -19,45 +19,34 @@ from moldau.client.admin.values import (
 from moldau.config.describe import find_unknown
 from moldau.errors import KafkaError
 
-Topic = Annotated[
-    str | None, typer.Option("--topic", metavar="NAME", help="A topic.", show_default=False)
-]
+Topic = Annotated[str | None, option("NAME", "A topic.", "--topic")]
 Broker = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "ID|default",
+        "A broker by its number, or `default`: what holds for all brokers.",
         "--broker",
-        metavar="ID|default",
-        help="A broker by its number, or `default`: what holds for all brokers.",
-        show_default=False,
     ),
 ]
 Group = Annotated[
-    str | None,
-    typer.Option(
-        "--group",
-        metavar="ID",
-        help="A consumer group, which need not exist yet.",
-        show_default=False,
-    ),
+    str | None, option("ID", "A consumer group, which need not exist yet.", "--group")
 ]
 Loggers = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "ID",
+        "The levels of a broker's loggers, by its number; they last until it stops.",
         "--loggers",
-        metavar="ID",
-        help="The levels of a broker's loggers, by its number; they last until it stops.",
-        show_default=False,
     ),
 ]
 
 
 ClientMetrics = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "NAME",
+        "A subscription to clients' own metrics: metrics, interval.ms, match.",
         "--client-metrics",
-        metavar="NAME",
-        help="A subscription to clients' own metrics: metrics, interval.ms, match.",
-        show_default=False,
     ),
 ]
 
@@ -98,7 +87,7 @@ def describe(
     group: Group = None,
     loggers: Loggers = None,
     client_metrics: ClientMetrics = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Show defaults, too.")] = False,
+    show_all: Annotated[bool, flag("--all", "Show defaults, too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -149,12 +138,10 @@ def alter(
     loggers: Loggers = None,
     client_metrics: ClientMetrics = None,
     to_set: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set this; repeat for more."),
+        list[str] | None, option("KEY=VALUE", "Set this; repeat for more.", "--set")
     ] = None,
     to_unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Go back to the default; repeat for more."),
+        list[str] | None, option("KEY", "Go back to the default; repeat for more.", "--unset")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

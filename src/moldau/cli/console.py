@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import typer
 
 from moldau.cli.console_process import is_installed, missing_text
-from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, client_options
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, client_options, flag, option
 from moldau.cli.output import note
 from moldau.cli.pipeline import format_set_aside, load_with_security
 from moldau.cli.schema_options import settings_at
@@ -43,86 +43,71 @@ def console(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     listen: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where browsers find it.",
-            show_default="127.0.0.1:8092, or any free port",
-        ),
+        option("HOST:PORT", "Where browsers find it.", default="127.0.0.1:8092, or any free port"),
     ] = None,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Show everything and change nothing.")
-    ] = False,
+    read_only: Annotated[bool, flag("--read-only", "Show everything and change nothing.")] = False,
     no_login: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--no-login",
-            help="Where the cluster has users with passwords: nobody logs in, everybody is who "
+            "Where the cluster has users with passwords: nobody logs in, everybody is who "
             "--command-config says.",
         ),
     ] = False,
     certificate: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "FILE",
+            "Serve https: a PEM file with a certificate chain and its key.",
+            default="none: http",
             exists=True,
             dir_okay=False,
-            metavar="FILE",
-            help="Serve https: a PEM file with a certificate chain and its key.",
-            show_default="none: http",
         ),
     ] = None,
     public_url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="How browsers call it, where a proxy stands before it.",
-            show_default="none",
-        ),
+        option("URL", "How browsers call it, where a proxy stands before it.", default="none"),
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Let other machines open it without https, or without a login."
-        ),
+        bool, flag("--insecure", "Let other machines open it without https, or without a login.")
     ] = False,
     schema_registry: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="Show Avro, JSON Schema and Protobuf by the schemas there (moldau[schemas]); "
+        option(
+            "URL",
+            "Show Avro, JSON Schema and Protobuf by the schemas there (moldau[schemas]); "
             "one that wants a login stands in --command-config.",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Where brokers serve their metrics, for charts of bytes; repeat for more.",
-            show_default="what the brokers' settings say",
+        option(
+            "URL",
+            "Where brokers serve their metrics, for charts of bytes; repeat for more.",
+            default="what the brokers' settings say",
         ),
     ] = None,
     pipeline: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
+            "FILE",
+            "A pipeline to show; repeat for more.",
+            default="none",
             exists=True,
             dir_okay=False,
-            metavar="FILE",
-            help="A pipeline to show; repeat for more.",
-            show_default="none",
         ),
     ] = None,
     with_parent: Annotated[
         bool,
-        typer.Option(
-            "--with-parent", hidden=True, help="End when standard input does: its owner has ended."
-        ),
+        flag("--with-parent", "End when standard input does: its owner has ended.", hidden=True),
     ] = False,
     options_from_parent: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--options-from-parent",
+            "The first line of standard input is a JSON object of client options.",
             hidden=True,
-            help="The first line of standard input is a JSON object of client options.",
         ),
     ] = False,
 ) -> None:

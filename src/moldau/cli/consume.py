@@ -11,7 +11,15 @@ import typer
 
 from moldau.cli.consume_run import Consumption, QueueConsumption, consume_queue, consume_records
 from moldau.cli.offset_target import choose_start
-from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, client_options, refuse_settings
+from moldau.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    argument,
+    client_options,
+    flag,
+    option,
+    refuse_settings,
+)
 from moldau.cli.output import warn
 from moldau.cli.record_format import (
     DecodedFields,
@@ -41,125 +49,109 @@ _UNSUPPORTED_BY_QUEUE: Final = {
 
 
 def consume(
-    topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)
-    ],
+    topics: Annotated[list[str], argument("TOPIC...", "The topics.")],
     regex: Annotated[
-        bool,
-        typer.Option("--regex", help="TOPIC is a pattern of whole names, like 'orders-.*'."),
+        bool, flag("--regex", "TOPIC is a pattern of whole names, like 'orders-.*'.")
     ] = False,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Read all that is there, then what is new.")
+        bool, flag("--from-beginning", "Read all that is there, then what is new.")
     ] = False,
     partition: Annotated[
         list[int] | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Read this partition only; repeat for more.",
-            show_default="all",
-        ),
+        option("N", "Read this partition only; repeat for more.", default="all", min=0),
     ] = None,
     offset: Annotated[
         str | None,
-        typer.Option(
-            metavar="N|earliest|latest|-N",
-            help="Begin at this offset; -N: with the last N records of each partition.",
-            show_default="latest",
+        option(
+            "N|earliest|latest|-N",
+            "Begin at this offset; -N: with the last N records of each partition.",
+            default="latest",
         ),
     ] = None,
     timestamp: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MS|ISO", help="Begin with the first record of this time.", show_default=False
-        ),
+        str | None, option("MS|ISO", "Begin with the first record of this time.")
     ] = None,
     max_messages: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Stop after so many records.", show_default="never"),
+        int | None, option("N", "Stop after so many records.", default="never", min=1)
     ] = None,
     timeout_ms: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="MS", help="Stop when nothing arrives for so long.", show_default="never"
-        ),
+        int | None, option("MS", "Stop when nothing arrives for so long.", default="never", min=1)
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at what was the end at the beginning.")
+        bool, flag("--until-end", "Stop at what was the end at the beginning.")
     ] = False,
     isolation: Annotated[
         str | None,
-        typer.Option(
-            metavar="read_committed|read_uncommitted",
-            help="Whether records of open and aborted transactions are left out, or printed; "
+        option(
+            "read_committed|read_uncommitted",
+            "Whether records of open and aborted transactions are left out, or printed; "
             "isolation.level in --command-config sets it as well.",
-            show_default="read_committed",
+            default="read_committed",
         ),
     ] = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="value, key-value, json, hex, raw (values and nothing else, byte by byte); avro, "
+        option(
+            "FORMAT",
+            "value, key-value, json, hex, raw (values and nothing else, byte by byte); avro, "
             "json-schema, protobuf or registry (any of these): values by a schema registry; or a "
             "template of %k key, %v value, %o offset, %p partition, %t topic, %T timestamp, "
             "%h headers, %n line end.",
+            "--format",
         ),
     ] = "value",
     value_format: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="Decode values in any --format: avro, json-schema, protobuf, registry.",
-            show_default="none",
+        option(
+            "FORMAT",
+            "Decode values in any --format: avro, json-schema, protobuf, registry.",
+            default="none",
         ),
     ] = None,
     key_format: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT", help="Decode keys, in the same way.", show_default="none"),
+        str | None, option("FORMAT", "Decode keys, in the same way.", default="none")
     ] = None,
     schema_registry: SchemaRegistryUrl = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="With --format value: what stands behind each value; \\0, \\t, \\xNN as in C.",
-            show_default="a line end",
+        option(
+            "TEXT",
+            "With --format value: what stands behind each value; \\0, \\t, \\xNN as in C.",
+            default="a line end",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, flag("--json", "The same as --format json.")] = False,
     group: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Read as a member of this group, which goes on where it has stopped; "
+        option(
+            "NAME",
+            "Read as a member of this group, which goes on where it has stopped; "
             "--from-beginning counts where it has not read before.",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     group_protocol: Annotated[
         str | None,
-        typer.Option(
-            metavar="classic|consumer",
-            help="With --group: how the group agrees on who reads what; consumer is KIP-848.",
-            show_default="classic",
+        option(
+            "classic|consumer",
+            "With --group: how the group agrees on who reads what; consumer is KIP-848.",
+            default="classic",
         ),
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option(
-            metavar="GROUP",
-            help="Take records as jobs of this share group: each goes to one of its takers, and "
+        option(
+            "GROUP",
+            "Take records as jobs of this share group: each goes to one of its takers, and "
             "is accepted when it is printed.",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     release: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--release",
-            help="With --queue: give the records back when the command ends, instead of accepting "
+            "With --queue: give the records back when the command ends, instead of accepting "
             "them; each delivery counts.",
         ),
     ] = False,

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, option
 from moldau.cli.output import note, print_document
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, with_admin
@@ -30,15 +30,14 @@ _COLORS = {"critical": "red", "warning": "yellow", "info": "blue"}
 def doctor(
     metrics: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Where brokers serve their metrics; repeat for more.",
-            show_default="what the brokers' settings say",
+        option(
+            "URL",
+            "Where brokers serve their metrics; repeat for more.",
+            default="what the brokers' settings say",
         ),
     ] = None,
     watch: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="How long groups are watched for progress."),
+        float, option("SECONDS", "How long groups are watched for progress.", min=0)
     ] = 5.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -111,11 +110,11 @@ T = TypeVar("T")
 
 Metrics = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "URL",
+        "Where brokers serve their metrics, for what they remember; repeat for more.",
         "--metrics",
-        metavar="URL",
-        help="Where brokers serve their metrics, for what they remember; repeat for more.",
-        show_default="what the brokers' settings say",
+        default="what the brokers' settings say",
     ),
 ]
 
@@ -148,9 +147,9 @@ def show_explanation(explanation: Explanation, *, as_json: bool) -> None:
 
 
 def explain_record_at(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The partition.")],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="The offset.")],
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    partition: Annotated[int, argument("PARTITION", "The partition.", min=0)],
+    offset: Annotated[int, argument("OFFSET", "The offset.")],
     metrics: Metrics = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -166,8 +165,8 @@ def explain_record_at(
 
 
 def explain_one_partition(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    number: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The partition.")],
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
+    number: Annotated[int, argument("PARTITION", "The partition.", min=0)],
     metrics: Metrics = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -179,10 +178,8 @@ def explain_one_partition(
 
 
 def explain_one_group(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
-    watch: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long it is watched for progress.")
-    ] = 3.0,
+    name: Annotated[str, argument("GROUP", "The group.")],
+    watch: Annotated[float, option("SECONDS", "How long it is watched for progress.", min=0)] = 3.0,
     metrics: Metrics = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -193,7 +190,7 @@ def explain_one_group(
 
 
 def explain_one_topic(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    name: Annotated[str, argument("TOPIC", "The topic.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, argument, flag, option
 from moldau.cli.output import Column, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
 from moldau.client.admin.client import AsyncAdmin
@@ -35,19 +35,19 @@ _TYPES = ("classic", "consumer", "share", "streams")
 def list_groups(
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STATE",
-            help="Only groups in this state (Stable, Empty, ...); repeat for more.",
-            show_default="all",
+        option(
+            "STATE",
+            "Only groups in this state (Stable, Empty, ...); repeat for more.",
+            default="all",
         ),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "TYPE",
+            "Only groups of this type (classic, consumer, share, streams); repeat for more.",
             "--type",
-            metavar="TYPE",
-            help="Only groups of this type (classic, consumer, share, streams); repeat for more.",
-            show_default="all",
+            default="all",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -103,16 +103,10 @@ def _read_types(texts: Sequence[str]) -> Sequence[str]:
 
 
 def describe(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="GROUP...", help="The groups.", show_default="all"),
-    ] = None,
-    members: Annotated[
-        bool, typer.Option("--members", help="Show members and what each reads.")
-    ] = False,
+    names: Annotated[list[str] | None, argument("GROUP...", "The groups.", default="all")] = None,
+    members: Annotated[bool, flag("--members", "Show members and what each reads.")] = False,
     offsets: Annotated[
-        bool,
-        typer.Option("--offsets", help="Show offsets and lag; the default without --members."),
+        bool, flag("--offsets", "Show offsets and lag; the default without --members.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -312,49 +306,29 @@ def _share_partition_document(row: GroupPartition) -> dict[str, object]:
 
 
 def reset_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.", show_default=False)],
+    group: Annotated[str, argument("GROUP", "The group.")],
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TOPIC[:P,P]",
-            help="This topic, or these of its partitions; repeat for more.",
-            show_default=False,
-        ),
+        option("TOPIC[:P,P]", "This topic, or these of its partitions; repeat for more."),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions that the group has read.")
+        bool, flag("--all-topics", "All partitions that the group has read.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="Go to the first record that is there.")
+        bool, flag("--to-earliest", "Go to the first record that is there.")
     ] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="Go to the end: read only what is new.")
+        bool, flag("--to-latest", "Go to the end: read only what is new.")
     ] = False,
-    to_offset: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Go to this offset.", show_default=False),
-    ] = None,
+    to_offset: Annotated[int | None, option("N", "Go to this offset.", min=0)] = None,
     to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MS|ISO", help="Go to the first record of this time.", show_default=False
-        ),
+        str | None, option("MS|ISO", "Go to the first record of this time.")
     ] = None,
     by_duration: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Go to the first record of so long ago: 90s, 1h30m, PT1H.",
-            show_default=False,
-        ),
+        str | None, option("DURATION", "Go to the first record of so long ago: 90s, 1h30m, PT1H.")
     ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Go forward by N, or back if negative.", show_default=False),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")
-    ] = False,
+    shift_by: Annotated[int | None, option("N", "Go forward by N, or back if negative.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would happen; change nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -425,12 +399,8 @@ def _to_row(row: PlannedReset) -> tuple[str, ...]:
 
 
 def delete(
-    names: Annotated[
-        list[str], typer.Argument(metavar="GROUP...", help="The groups.", show_default=False)
-    ],
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Succeed when a group is not there.")
-    ] = False,
+    names: Annotated[list[str], argument("GROUP...", "The groups.")],
+    if_exists: Annotated[bool, flag("--if-exists", "Succeed when a group is not there.")] = False,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

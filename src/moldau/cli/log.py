@@ -18,7 +18,7 @@ from moldau.cli.log_dump import (
     to_lines,
     walk_segment,
 )
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, flag, option
 from moldau.cli.output import Column, note, print_document, print_line, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.values import LogDirDescription, ReplicaOnDisk
@@ -30,19 +30,14 @@ Described = Mapping[int, tuple[LogDirDescription | KafkaError, ...]]
 
 def dirs(
     broker: Annotated[
-        list[int] | None,
-        typer.Option(
-            metavar="ID", help="Only of this broker; repeat for more.", show_default="all"
-        ),
+        list[int] | None, option("ID", "Only of this broker; repeat for more.", default="all")
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Only replicas of this topic; repeat for more.", show_default="all"
-        ),
+        option("NAME", "Only replicas of this topic; repeat for more.", default="all"),
     ] = None,
     replicas: Annotated[
-        bool, typer.Option("--replicas", help="Show the replicas in each directory, too.")
+        bool, flag("--replicas", "Show the replicas in each directory, too.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -166,18 +161,15 @@ def _replica_row(broker_id: int, path: str, one: ReplicaOnDisk) -> tuple[str, ..
 def dump(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FILE...",
+        argument(
+            "FILE...",
+            "Segments (.log) and what lies beside them: .index, .timeindex, .txnindex, "
+            ".snapshot, *-checkpoint.",
             exists=True,
             dir_okay=False,
-            help="Segments (.log) and what lies beside them: .index, .timeindex, .txnindex, "
-            ".snapshot, *-checkpoint.",
-            show_default=False,
         ),
     ],
-    records: Annotated[
-        bool, typer.Option("--records", help="Show the records in each batch, too.")
-    ] = False,
+    records: Annotated[bool, flag("--records", "Show the records in each batch, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what is in the files of a log, Kafka's or Moldau's. Needs no broker.

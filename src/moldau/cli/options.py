@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 import typer.core
@@ -195,19 +195,29 @@ def security_of_command() -> ClientSecurity | None:
     return client_security(AdminOptions.read(found))
 
 
+def option(
+    metavar: str, text: str, *names: str, default: str | bool = True, **more: Any
+) -> Any:  # as Typer's own
+    """An option with a value. `default` is shown where the value itself has no good text."""
+    return typer.Option(*names, metavar=metavar, help=text, show_default=default, **more)
+
+
+def argument(metavar: str, text: str, *, default: str | bool = False, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=text, show_default=default, **more)
+
+
+def flag(name: str, text: str, **more: Any) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text, **more)
+
+
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap",
-        envvar="MOLDAU_BOOTSTRAP",
-        metavar="HOST:PORT,...",
-        help="Brokers to ask first.",
-    ),
+    str, option("HOST:PORT,...", "Brokers to ask first.", "--bootstrap", envvar="MOLDAU_BOOTSTRAP")
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON for machines.")]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

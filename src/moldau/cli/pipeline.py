@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, security_options
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, argument, flag, option, security_options
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.processes import stop_signals
@@ -39,27 +39,25 @@ if TYPE_CHECKING:
     from moldau.spark.pipeline.status import RunReport
 
 
-PipelineFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The pipeline file, TOML or YAML.")
-]
+PipelineFile = Annotated[Path, argument("FILE", "The pipeline file, TOML or YAML.")]
 
 PipelineBootstrap = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "HOST:PORT,...",
+        "Brokers to ask first; goes before what the file says.",
         "--bootstrap",
+        default=f"the file's, or {DEFAULT_BOOTSTRAP}",
         envvar="MOLDAU_BOOTSTRAP",
-        metavar="HOST:PORT,...",
-        help="Brokers to ask first; goes before what the file says.",
-        show_default=f"the file's, or {DEFAULT_BOOTSTRAP}",
     ),
 ]
 
 Master = Annotated[
     str,
-    typer.Option(
+    option(
+        "MASTER",
+        "Where Spark runs: local[*], local-cluster[2,1,1024], spark://..., yarn, k8s://...",
         "--master",
-        metavar="MASTER",
-        help="Where Spark runs: local[*], local-cluster[2,1,1024], spark://..., yarn, k8s://...",
     ),
 ]
 
@@ -78,12 +76,9 @@ def choose_bootstrap(given: str | None, of_file: str | None) -> str:
 def run(
     file: PipelineFile,
     master: Master = DEFAULT_MASTER,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    once: Annotated[bool, flag("--once", "Read what is there now, then end.")] = False,
     verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", help="Show what Spark says, rather than keep it in the checkpoint."
-        ),
+        bool, flag("--verbose", "Show what Spark says, rather than keep it in the checkpoint.")
     ] = False,
     bootstrap: PipelineBootstrap = None,
     as_json: AsJson = False,
@@ -129,9 +124,7 @@ def check(
     file: PipelineFile,
     plan: Annotated[
         bool,
-        typer.Option(
-            "--plan", help="Also have Spark plan it: SQL, functions and columns. Reads no record."
-        ),
+        flag("--plan", "Also have Spark plan it: SQL, functions and columns. Reads no record."),
     ] = False,
     bootstrap: PipelineBootstrap = None,
     as_json: AsJson = False,

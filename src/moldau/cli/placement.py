@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, flag, option
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.client import AsyncAdmin
@@ -47,10 +47,10 @@ _ANY = "any"
 
 PlanFile = Annotated[
     Path,
-    typer.Option(
+    option(
+        "FILE",
+        "The plan: JSON as `moldau reassign plan` and Kafka's tool write it.",
         "--plan",
-        metavar="FILE",
-        help="The plan: JSON as `moldau reassign plan` and Kafka's tool write it.",
         exists=True,
         dir_okay=False,
     ),
@@ -126,20 +126,13 @@ def _malformed(path: Path) -> typer.BadParameter:
 
 
 def plan(
-    topics: Annotated[
-        list[str],
-        typer.Argument(metavar="TOPIC...", help="The topics to move.", show_default=False),
-    ],
-    brokers: Annotated[
-        str | None,
-        typer.Option(metavar="ID,...", help="The brokers to spread them over.", show_default=False),
-    ] = None,
+    topics: Annotated[list[str], argument("TOPIC...", "The topics to move.")],
+    brokers: Annotated[str | None, option("ID,...", "The brokers to spread them over.")] = None,
     replication_factor: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Copies of each partition.", show_default="as it is"),
+        int | None, option("N", "Copies of each partition.", default="as it is", min=1)
     ] = None,
     current: Annotated[
-        bool, typer.Option("--current", help="Print where they are now: the plan of the way back.")
+        bool, flag("--current", "Print where they are now: the plan of the way back.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -215,20 +208,20 @@ def execute(
     plan: PlanFile,
     throttle: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "BYTES",
+            "How many bytes per second each broker may send and receive for the moves.",
+            default="no bound",
             min=1,
-            metavar="BYTES",
-            help="How many bytes per second each broker may send and receive for the moves.",
-            show_default="no bound",
         ),
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "BYTES",
+            "How many bytes per second each broker may move between its log directories.",
+            default="no bound",
             min=1,
-            metavar="BYTES",
-            help="How many bytes per second each broker may move between its log directories.",
-            show_default="no bound",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -278,9 +271,7 @@ async def _execute(
 
 def verify(
     plan: PlanFile,
-    keep_throttle: Annotated[
-        bool, typer.Option("--keep-throttle", help="Leave the throttle as it is.")
-    ] = False,
+    keep_throttle: Annotated[bool, flag("--keep-throttle", "Leave the throttle as it is.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -321,9 +312,7 @@ async def _verify(
 
 def cancel(
     plan: PlanFile,
-    keep_throttle: Annotated[
-        bool, typer.Option("--keep-throttle", help="Leave the throttle as it is.")
-    ] = False,
+    keep_throttle: Annotated[bool, flag("--keep-throttle", "Leave the throttle as it is.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -370,22 +359,16 @@ class ElectionChoice(Enum):
 def elect(
     election: Annotated[
         ElectionChoice,
-        typer.Argument(
-            metavar="preferred|unclean",
-            help="preferred: the first replica leads again. unclean: where no replica is alive "
+        argument(
+            "preferred|unclean",
+            "preferred: the first replica leads again. unclean: where no replica is alive "
             "that has everything, the best log of the others leads, and what it lacks is lost.",
-            show_default=False,
         ),
     ],
     partitions: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC-PARTITION...",
-            help="Which partitions, like clicks-0.",
-            show_default=False,
-        ),
+        list[str] | None, argument("TOPIC-PARTITION...", "Which partitions, like clicks-0.")
     ] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="All partitions that need it.")] = False,
+    everywhere: Annotated[bool, flag("--all", "All partitions that need it.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -428,42 +411,33 @@ _SHOWN = 3
 
 def rebalance(
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without this the plan is only shown.")
+        bool, flag("--execute", "Do it; without this the plan is only shown.")
     ] = False,
     throttle: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "BYTES",
+            "How many bytes per second each broker may send and receive for the moves.",
+            default="no bound",
             min=1,
-            metavar="BYTES",
-            help="How many bytes per second each broker may send and receive for the moves.",
-            show_default="no bound",
         ),
     ] = None,
     leave: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID,...", help="Brokers that shall hold nothing afterwards.", show_default=False
-        ),
+        str | None, option("ID,...", "Brokers that shall hold nothing afterwards.")
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="NAME",
-            help="Move this topic only; repeat for more.",
-            show_default="all",
-        ),
+        option("NAME", "Move this topic only; repeat for more.", "--topic", default="all"),
     ] = None,
     tolerance: Annotated[
-        float,
-        typer.Option(min=0.0, metavar="SHARE", help="By how much a broker may exceed the mean."),
+        float, option("SHARE", "By how much a broker may exceed the mean.", min=0.0)
     ] = 0.1,
     sample: Annotated[
         float,
-        typer.Option(
+        option(
+            "SECONDS",
+            "How long to measure what is written to each partition; 0: plan by sizes alone.",
             min=0.0,
-            metavar="SECONDS",
-            help="How long to measure what is written to each partition; 0: plan by sizes alone.",
         ),
     ] = 10.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

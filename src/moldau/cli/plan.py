@@ -15,7 +15,7 @@ from moldau.cli.bench_run import (
     parse_rate,
     rate_text,
 )
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, option
 from moldau.cli.output import Column, Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions
@@ -36,44 +36,29 @@ class _Measured(NamedTuple):
 
 
 def plan(
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="RATE", help="The throughput that is wanted, like 200MB/s.", show_default=False
-        ),
-    ],
-    record_size: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Of a record.")] = 1024,
-    codec: Annotated[
-        str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
-    ] = "none",
-    acks: Annotated[str, typer.Option(metavar="0|1|all", help="Who has to have a record.")] = "all",
+    target: Annotated[str, option("RATE", "The throughput that is wanted, like 200MB/s.")],
+    record_size: Annotated[int, option("BYTES", "Of a record.", min=1)] = 1024,
+    codec: Annotated[str, option("CODEC", "none, gzip, snappy, lz4 or zstd.")] = "none",
+    acks: Annotated[str, option("0|1|all", "Who has to have a record.")] = "all",
     replication_factor: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Copies.", show_default="the broker's own"),
+        int | None, option("N", "Copies.", default="the broker's own", min=1)
     ] = None,
     brokers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="To plan for.", show_default="as many as there are"),
+        int | None, option("N", "To plan for.", default="as many as there are", min=1)
     ] = None,
     produce_rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE",
-            help="What one partition takes, where that is known.",
-            show_default="measured",
-        ),
+        option("RATE", "What one partition takes, where that is known.", default="measured"),
     ] = None,
     consume_rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE",
-            help="What one consumer of yours gets through, with all that it does.",
-            show_default="what the cluster gives a reader, measured",
+        option(
+            "RATE",
+            "What one consumer of yours gets through, with all that it does.",
+            default="what the cluster gives a reader, measured",
         ),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="How long each measurement takes.")
-    ] = 5.0,
+    seconds: Annotated[float, option("S", "How long each measurement takes.", min=0.1)] = 5.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:

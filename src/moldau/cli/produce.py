@@ -13,6 +13,8 @@ from moldau.cli.options import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    argument,
+    option,
     parse_pairs,
     refuse_settings,
     with_option_groups,
@@ -60,90 +62,72 @@ class Compression(StrEnum):
 
 @with_option_groups
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    topic: Annotated[str, argument("TOPIC", "The topic.")],
     *,
     file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "Read lines from this file.",
+            default="stdin",
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Read lines from this file.",
-            show_default="stdin",
         ),
     ] = None,
     record_file: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "This file is one record, byte by byte; repeat for more.",
+            default="none",
             exists=True,
             dir_okay=False,
             readable=True,
-            help="This file is one record, byte by byte; repeat for more.",
-            show_default="none",
         ),
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="What stands between records, in place of line ends; \\0, \\t, \\xNN as in C.",
-            show_default="line ends",
+        option(
+            "TEXT",
+            "What stands between records, in place of line ends; \\0, \\t, \\xNN as in C.",
+            default="line ends",
         ),
     ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="The key of every record.", show_default="none"),
-    ] = None,
+    key: Annotated[str | None, option("TEXT", "The key of every record.", default="none")] = None,
     form: Annotated[
         InputFormat,
-        typer.Option(
-            "--format",
-            metavar="text|json|avro|json-schema|protobuf|registry",
-            help="What a line is: the value as it is; JSON as `moldau consume --json` "
+        option(
+            "text|json|avro|json-schema|protobuf|registry",
+            "What a line is: the value as it is; JSON as `moldau consume --json` "
             "prints it, with key, headers, partition and time of its own; or a value as JSON, to "
             "be written by a schema registry (registry: of the type that the schema has).",
+            "--format",
         ),
     ] = InputFormat.TEXT,
     schemas: WrittenSchemas,
     key_separator: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Splits a line into key and value.", show_default="none"),
+        str | None, option("TEXT", "Splits a line into key and value.", default="none")
     ] = None,
     null_marker: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="A key or value of this text is sent as null.",
-            show_default="none",
-        ),
+        str | None, option("TEXT", "A key or value of this text is sent as null.", default="none")
     ] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A header for every record; repeat for more."),
+        list[str] | None, option("KEY=VALUE", "A header for every record; repeat for more.")
     ] = None,
     partition: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Send all to this partition.", show_default="by key"),
+        int | None, option("N", "Send all to this partition.", default="by key", min=0)
     ] = None,
-    acks: Annotated[
-        Acks, typer.Option(metavar="0|1|all", help="Who confirms a record.")
-    ] = Acks.ALL,
+    acks: Annotated[Acks, option("0|1|all", "Who confirms a record.")] = Acks.ALL,
     compression: Annotated[
-        Compression, typer.Option(metavar="none|gzip|snappy|lz4|zstd", help="Codec of the batches.")
+        Compression, option("none|gzip|snappy|lz4|zstd", "Codec of the batches.")
     ] = Compression.NONE,
     batch_size: Annotated[
-        int, typer.Option(min=1, metavar="BYTES", help="Send a batch when it has so many bytes.")
+        int, option("BYTES", "Send a batch when it has so many bytes.", min=1)
     ] = 131072,
     rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.001,
-            metavar="N",
-            help="At most so many records a second.",
-            show_default="no limit",
-        ),
+        option("N", "At most so many records a second.", default="no limit", min=0.001),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

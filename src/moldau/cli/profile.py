@@ -9,59 +9,49 @@ from typing import Annotated
 import typer
 
 from moldau.cli import profiles
-from moldau.cli.options import PROFILE_VARIABLE, AsJson, parse_settings
+from moldau.cli.options import PROFILE_VARIABLE, AsJson, argument, flag, option, parse_settings
 from moldau.cli.output import Column, can_ask, note, print_document, print_table
 from moldau.cli.profiles import delete_profile, require_profile, use_profile
 from moldau.client.rules.cluster_metadata import parse_bootstrap
 
 
 def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What it is called.", show_default=False)
-    ],
+    name: Annotated[str, argument("NAME", "What it is called.")],
     brokers: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap", metavar="HOST:PORT,...", help="Brokers to ask first.", show_default=False
-        ),
+        str | None, option("HOST:PORT,...", "Brokers to ask first.", "--bootstrap")
     ] = None,
     command_config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "A file of client settings; it stays where it is, and is read each time.",
+            default="none",
             exists=True,
             dir_okay=False,
-            help="A file of client settings; it stays where it is, and is read each time.",
-            show_default="none",
         ),
     ] = None,
     to_set: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of the connection: security.protocol, sasl.mechanism, ssl.ca.location, "
+        option(
+            "KEY=VALUE",
+            "A setting of the connection: security.protocol, sasl.mechanism, ssl.ca.location, "
             "...; repeat for more.",
+            "--set",
         ),
     ] = None,
     to_ask: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "KEY",
+            "A setting to ask for, without showing it: sasl.password; repeat for more.",
             "--ask",
-            metavar="KEY",
-            help="A setting to ask for, without showing it: sasl.password; repeat for more.",
         ),
     ] = None,
     schema_registry: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="The schema registry of the cluster.", show_default="none"
-        ),
+        str | None, option("URL", "The schema registry of the cluster.", default="none")
     ] = None,
-    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="In place of one of that name.")
-    ] = False,
+    use: Annotated[bool, flag("--use", "Use it from now on.")] = False,
+    replace: Annotated[bool, flag("--replace", "In place of one of that name.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Keep the address and the security settings of a cluster under a name.
@@ -110,10 +100,8 @@ def create(
 
 
 def use(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The profile.", show_default=False)
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Use none of them any more.")] = False,
+    name: Annotated[str | None, argument("NAME", "The profile.")] = None,
+    none: Annotated[bool, flag("--none", "Use none of them any more.")] = False,
 ) -> None:
     """Let commands talk to the cluster of a profile unless they are told otherwise.
 
@@ -162,10 +150,7 @@ def list_profiles(as_json: AsJson = False) -> None:
 
 
 def show(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="The profile.", show_default="the one in use"),
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "The profile.", default="the one in use")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a profile says. Secrets are not shown."""
@@ -184,9 +169,7 @@ def show(
 
 
 def delete(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="The profiles.", show_default=False)
-    ],
+    names: Annotated[list[str], argument("NAME...", "The profiles.")],
     as_json: AsJson = False,
 ) -> None:
     """Delete profiles. The clusters do not hear of it."""

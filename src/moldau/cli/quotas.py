@@ -6,32 +6,27 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from moldau.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    argument,
+    flag,
+    option,
+    parse_settings,
+)
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import with_admin
 from moldau.quotas import DEFAULT, Default, QuotaEntity, kinds_of
 
-User = Annotated[
-    str | None,
-    typer.Option(
-        "--user", metavar="NAME", help="A user; `default` for all others.", show_default=False
-    ),
-]
+User = Annotated[str | None, option("NAME", "A user; `default` for all others.", "--user")]
 ClientId = Annotated[
     str | None,
-    typer.Option(
-        "--client-id",
-        metavar="ID",
-        help="A client id; `default` for all others. With --user: of that user.",
-        show_default=False,
+    option(
+        "ID", "A client id; `default` for all others. With --user: of that user.", "--client-id"
     ),
 ]
-Ip = Annotated[
-    str | None,
-    typer.Option(
-        "--ip", metavar="ADDRESS", help="An address; `default` for all others.", show_default=False
-    ),
-]
+Ip = Annotated[str | None, option("ADDRESS", "An address; `default` for all others.", "--ip")]
 
 _DEFAULT_WORD = "default"
 LIMITS = (
@@ -67,8 +62,7 @@ def describe(
     client_id: ClientId = None,
     ip: Ip = None,
     strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Leave out entities that have other names besides."),
+        bool, flag("--strict", "Leave out entities that have other names besides.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -97,7 +91,7 @@ def describe(
 
 
 def set_quotas(
-    limits: Annotated[list[str], typer.Argument(metavar="NAME=LIMIT...", help=f"Of {LIMITS}.")],
+    limits: Annotated[list[str], argument("NAME=LIMIT...", f"Of {LIMITS}.")],
     user: User = None,
     client_id: ClientId = None,
     ip: Ip = None,
@@ -127,8 +121,7 @@ def _number(name: str, text: str) -> float:
 
 def remove(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME...]", help="Quotas to remove; without any, all of them."),
+        list[str] | None, argument("[NAME...]", "Quotas to remove; without any, all of them.")
     ] = None,
     user: User = None,
     client_id: ClientId = None,

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from moldau.cli.line_parser import Encode
-from moldau.cli.options import client_options
+from moldau.cli.options import argument, client_options, flag, option
 from moldau.schemas.model import Reference, Schema, SchemaType
 from moldau.schemas.registry import SchemaRegistry
 from moldau.schemas.serializing import SchemaSerializer
@@ -26,44 +26,38 @@ REGISTRY_VARIABLE: Final = "MOLDAU_SCHEMA_REGISTRY"
 
 SchemaRegistryUrl = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "URL",
+        "Where the schema registry is; Apicurio's ends with /apis/ccompat/v7.",
         "--schema-registry",
+        default="schema.registry.url of --command-config or of the profile",
         envvar=REGISTRY_VARIABLE,
-        metavar="URL",
-        help="Where the schema registry is; Apicurio's ends with /apis/ccompat/v7.",
-        show_default="schema.registry.url of --command-config or of the profile",
     ),
 ]
 
 SchemaFile = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
+    argument(
+        "FILE",
+        "The schema: .avsc, .json or .proto, or say --type.",
         exists=True,
         dir_okay=False,
         readable=True,
-        help="The schema: .avsc, .json or .proto, or say --type.",
-        show_default=False,
     ),
 ]
 
 SchemaTypeName = Annotated[
     str | None,
-    typer.Option(
-        "--type",
-        metavar="avro|json-schema|protobuf",
-        help="What the file is.",
-        show_default="by its name",
-    ),
+    option("avro|json-schema|protobuf", "What the file is.", "--type", default="by its name"),
 ]
 
 References = Annotated[
     list[str] | None,
-    typer.Option(
-        "--reference",
-        metavar="NAME=SUBJECT:VERSION",
-        help="A schema that this one uses: the name of the type, the $ref or the import, and where "
+    option(
+        "NAME=SUBJECT:VERSION",
+        "A schema that this one uses: the name of the type, the $ref or the import, and where "
         "it is registered; repeat for more.",
+        "--reference",
     ),
 ]
 
@@ -157,34 +151,27 @@ def _read_reference(text: str) -> Reference:
 
 _Format = Annotated[
     str | None,
-    typer.Option(
-        metavar="FORMAT",
-        help="JSON in, and out as avro, json-schema, protobuf or registry (any of these).",
-        show_default="none",
+    option(
+        "FORMAT",
+        "JSON in, and out as avro, json-schema, protobuf or registry (any of these).",
+        default="none",
     ),
 ]
 _File = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
+    option(
+        "FILE",
+        "Write with this schema; it is registered.",
+        default="the latest version of the subject",
         exists=True,
         dir_okay=False,
         readable=True,
-        help="Write with this schema; it is registered.",
-        show_default="the latest version of the subject",
     ),
 ]
-_Id = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Write with the schema of this number.", show_default="none"),
-]
+_Id = Annotated[int | None, option("N", "Write with the schema of this number.", default="none")]
 _Message = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Which message of a Protobuf schema, by its full name.",
-        show_default="the first",
-    ),
+    option("NAME", "Which message of a Protobuf schema, by its full name.", default="the first"),
 ]
 
 
@@ -201,21 +188,17 @@ class WrittenSchemas:
     key_schema_id: _Id = None
     key_message: _Message = None
     subject_strategy: Annotated[
-        str,
-        typer.Option(
-            metavar="topic|record|topic-record",
-            help="What names the subject of a schema.",
-        ),
+        str, option("topic|record|topic-record", "What names the subject of a schema.")
     ] = "topic"
     auto_register: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--auto-register/--no-auto-register",
-            help="Whether a schema of a file is registered, or has to be there.",
+            "Whether a schema of a file is registered, or has to be there.",
         ),
     ] = True
     normalize: Annotated[
-        bool, typer.Option("--normalize", help="Have the registry put it into its normal form.")
+        bool, flag("--normalize", "Have the registry put it into its normal form.")
     ] = False
     schema_registry: SchemaRegistryUrl = None
 

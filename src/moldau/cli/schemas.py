@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import AsJson, Yes
+from moldau.cli.options import AsJson, Yes, argument, flag, option
 from moldau.cli.output import Column, confirm, note, print_document, print_table
 from moldau.cli.schema_options import (
     References,
@@ -23,11 +23,9 @@ from moldau.schemas.model import Compatibility, RegisteredSchema
 
 def list_schemas(
     prefix: Annotated[
-        str, typer.Argument(metavar="[PREFIX]", help="Only subjects that begin with this.")
+        str, argument("[PREFIX]", "Only subjects that begin with this.", default=True)
     ] = "",
-    deleted: Annotated[
-        bool, typer.Option("--deleted", help="Also those that are marked as deleted.")
-    ] = False,
+    deleted: Annotated[bool, flag("--deleted", "Also those that are marked as deleted.")] = False,
     schema_registry: SchemaRegistryUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -68,15 +66,10 @@ def list_schemas(
 
 
 def show(
-    subject: Annotated[
-        str | None, typer.Argument(metavar="[SUBJECT]", help="The subject.", show_default=False)
-    ] = None,
-    version: Annotated[
-        str, typer.Option(metavar="N|latest", help="Which version of the subject.")
-    ] = "latest",
+    subject: Annotated[str | None, argument("[SUBJECT]", "The subject.")] = None,
+    version: Annotated[str, option("N|latest", "Which version of the subject.")] = "latest",
     schema_id: Annotated[
-        int | None,
-        typer.Option("--id", metavar="N", help="The schema of this number.", show_default="none"),
+        int | None, option("N", "The schema of this number.", "--id", default="none")
     ] = None,
     schema_registry: SchemaRegistryUrl = None,
     as_json: AsJson = False,
@@ -116,17 +109,12 @@ def show(
 
 
 def register(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUBJECT", help="Such as clicks-value, for a topic.", show_default=False
-        ),
-    ],
+    subject: Annotated[str, argument("SUBJECT", "Such as clicks-value, for a topic.")],
     file: SchemaFile,
     schema_type: SchemaTypeName = None,
     reference: References = None,
     normalize: Annotated[
-        bool, typer.Option("--normalize", help="Have the registry put it into its normal form.")
+        bool, flag("--normalize", "Have the registry put it into its normal form.")
     ] = False,
     schema_registry: SchemaRegistryUrl = None,
     as_json: AsJson = False,
@@ -149,15 +137,11 @@ def register(
 
 
 def check(
-    subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help="The subject.", show_default=False)
-    ],
+    subject: Annotated[str, argument("SUBJECT", "The subject.")],
     file: SchemaFile,
     schema_type: SchemaTypeName = None,
     reference: References = None,
-    version: Annotated[
-        str, typer.Option(metavar="N|latest|all", help="Beside which versions it is held.")
-    ] = "latest",
+    version: Annotated[str, option("N|latest|all", "Beside which versions it is held.")] = "latest",
     schema_registry: SchemaRegistryUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -197,18 +181,15 @@ def check(
 
 
 def delete(
-    subject: Annotated[
-        str, typer.Argument(metavar="SUBJECT", help="The subject.", show_default=False)
-    ],
+    subject: Annotated[str, argument("SUBJECT", "The subject.")],
     version: Annotated[
-        str | None,
-        typer.Option(metavar="N|latest", help="Only this version.", show_default="all of them"),
+        str | None, option("N|latest", "Only this version.", default="all of them")
     ] = None,
     permanent: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--permanent",
-            help="Remove what is marked as deleted; records written with it cannot be read then.",
+            "Remove what is marked as deleted; records written with it cannot be read then.",
         ),
     ] = False,
     yes: Yes = False,

@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from moldau.broker.ports import zookeeper_settings
+from moldau.cli.options import option
 from moldau.cli.output import warn
 from moldau.cli.start_run import gather_settings
 from moldau.clock import SystemClock
@@ -96,23 +97,21 @@ _BROKER: Final = "broker"  # who brokers are for each other
 
 def init(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", file_okay=False, help="Where the files go.")
+        Path, option("DIR", "Where the files go.", "--out", file_okay=False)
     ] = DEFAULT_FOLDER,
     hosts: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "HOST",
+            "A name or an address of the brokers' machines; repeat for more.",
             "--host",
-            metavar="HOST",
-            help="A name or an address of the brokers' machines; repeat for more.",
-            show_default="localhost",
+            default="localhost",
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the first broker listens.")
+        str, option("HOST:PORT", "Where the first broker listens.")
     ] = "127.0.0.1:9092",
-    user: Annotated[
-        str, typer.Option(metavar="NAME", help="The first user, who may do everything.")
-    ] = "admin",
+    user: Annotated[str, option("NAME", "The first user, who may do everything.")] = "admin",
 ) -> None:
     """Make certificates, a first user and the settings of brokers and clients.
 
@@ -218,18 +217,15 @@ def _write_properties(path: Path, settings: Mapping[str, str]) -> None:
 
 def renew(
     out: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="DIR", file_okay=False, help="Where `secure init` put the files."
-        ),
+        Path, option("DIR", "Where `secure init` put the files.", "--out", file_okay=False)
     ] = DEFAULT_FOLDER,
     hosts: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "HOST",
+            "One more name or address of the brokers' machines; repeat for more.",
             "--host",
-            metavar="HOST",
-            help="One more name or address of the brokers' machines; repeat for more.",
-            show_default="those of the former certificate",
+            default="those of the former certificate",
         ),
     ] = None,
 ) -> None:
@@ -313,27 +309,20 @@ class Access(StrEnum):
 def migrate_zookeeper(
     config: Annotated[
         Path,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "A broker's server.properties: who brokers are for ZooKeeper (zookeeper.ssl.*, "
+            "zookeeper.auth.*).",
             exists=True,
             dir_okay=False,
-            help="A broker's server.properties: who brokers are for ZooKeeper (zookeeper.ssl.*, "
-            "zookeeper.auth.*).",
         ),
     ],
     access: Annotated[
         Access,
-        typer.Option(
-            "--acl",
-            metavar="secure|unsecure",
-            help="secure: only brokers may write. unsecure: everybody.",
-        ),
+        option("secure|unsecure", "secure: only brokers may write. unsecure: everybody.", "--acl"),
     ] = Access.SECURE,
     zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT,...[/PATH]", help="Where it is.", show_default="what the file says"
-        ),
+        str | None, option("HOST:PORT,...[/PATH]", "Where it is.", default="what the file says")
     ] = None,
 ) -> None:
     """Give the nodes that a cluster has in ZooKeeper the access lists of zookeeper.set.acl.

@@ -7,91 +7,82 @@ from typing import Annotated
 
 import typer
 
+from moldau.cli.options import flag, option
+
 
 def start(
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "A server.properties with Kafka's names.",
+            default="none",
             exists=True,
             dir_okay=False,
             readable=True,
-            help="A server.properties with Kafka's names.",
-            show_default="none",
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Where the logs are kept.",
-            show_default="./moldau-data",
-        ),
+        option("DIR", "Where the logs are kept.", default="./moldau-data", file_okay=False),
     ] = None,
     listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Where to serve.", show_default="127.0.0.1:9092"),
+        str | None, option("HOST:PORT", "Where to serve.", default="127.0.0.1:9092")
     ] = None,
     brokers: Annotated[
         str | None,
-        typer.Option(
-            metavar="N|auto",
-            help="How many brokers, on ports that count on; auto: one for each core, up to 8.",
-            show_default="1",
+        option(
+            "N|auto",
+            "How many brokers, on ports that count on; auto: one for each core, up to 8.",
+            default="1",
         ),
     ] = None,
     broker_id: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The broker's number.", show_default="1")
+        int | None, option("N", "The broker's number.", default="1", min=0)
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT,...",
-            help="The ZooKeeper of the cluster to join; a /path at the end names one of several.",
-            show_default="none: a broker alone",
+        option(
+            "HOST:PORT,...",
+            "The ZooKeeper of the cluster to join; a /path at the end names one of several.",
+            default="none: a broker alone",
         ),
     ] = None,
     adopt_topics: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--adopt-topics",
-            help="With an empty ZooKeeper: make topics of the logs that are in the data folder.",
+            "With an empty ZooKeeper: make topics of the logs that are in the data folder.",
         ),
     ] = False,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Serve /metrics (Prometheus), /healthz and /readyz there; a port alone means "
+        option(
+            "HOST:PORT",
+            "Serve /metrics (Prometheus), /healthz and /readyz there; a port alone means "
             "this machine only. With --brokers the ports count on.",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure",
-            help="Let other machines connect without TLS and without saying who they are.",
+        flag(
+            "--insecure", "Let other machines connect without TLS and without saying who they are."
         ),
     ] = False,
     to_set: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any option of server.properties; repeat for more."
-        ),
+        option("KEY=VALUE", "Any option of server.properties; repeat for more.", "--set"),
     ] = None,
     console: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Serve the web console there, in a process of its own.",
-            show_default="127.0.0.1:8092, on a terminal",
+        option(
+            "HOST:PORT",
+            "Serve the web console there, in a process of its own.",
+            default="127.0.0.1:8092, on a terminal",
         ),
     ] = None,
-    no_console: Annotated[
-        bool, typer.Option("--no-console", help="Do not start the web console.")
-    ] = False,
+    no_console: Annotated[bool, flag("--no-console", "Do not start the web console.")] = False,
 ) -> None:
     """Run a broker until it is told to stop (Ctrl-C or SIGTERM).
 

@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 
 from moldau.cli.offset_target import parse_timestamp, parse_topic
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, parse_settings
+from moldau.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Yes,
+    argument,
+    flag,
+    option,
+    parse_settings,
+)
 from moldau.cli.output import Column, ask, can_ask, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
 from moldau.client.admin.client import AsyncAdmin
@@ -33,9 +42,7 @@ from moldau.ops.formatting import parse_duration_ms, plural
 
 
 def list_topics(
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Show internal topics, too.")
-    ] = False,
+    internal: Annotated[bool, flag("--internal", "Show internal topics, too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -72,27 +79,18 @@ def _replication_factor(partitions: Sequence[PartitionMetadata]) -> int:
 
 
 def create(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="The topics' names.", show_default=False)
-    ],
+    names: Annotated[list[str], argument("NAME...", "The topics' names.")],
     partitions: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="How many partitions.", show_default="the broker's own"
-        ),
+        int | None, option("N", "How many partitions.", default="the broker's own", min=1)
     ] = None,
     replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="How many copies of each.", show_default="the broker's own"
-        ),
+        int | None, option("N", "How many copies of each.", default="the broker's own", min=1)
     ] = None,
     config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A setting of the topics; repeat for more."),
+        list[str] | None, option("KEY=VALUE", "A setting of the topics; repeat for more.")
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed when a topic is there already.")
+        bool, flag("--if-not-exists", "Succeed when a topic is there already.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -160,8 +158,7 @@ def _size(partitions: int, replication_factor: int) -> str:
 
 def describe(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME...", help="The topics.", show_default="all but internal ones"),
+        list[str] | None, argument("NAME...", "The topics.", default="all but internal ones")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -210,25 +207,14 @@ def _print_topic(topic: TopicDescription) -> None:
 
 
 def alter(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="The topics.", show_default=False)
-    ],
+    names: Annotated[list[str], argument("NAME...", "The topics.")],
     partitions: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="The new number of partitions; it can only grow.",
-            show_default="as it is",
-        ),
+        option("N", "The new number of partitions; it can only grow.", default="as it is", min=1),
     ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Set this; repeat for more."),
-    ] = None,
+    config: Annotated[list[str] | None, option("KEY=VALUE", "Set this; repeat for more.")] = None,
     delete_config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Go back to the default; repeat for more."),
+        list[str] | None, option("KEY", "Go back to the default; repeat for more.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -286,45 +272,22 @@ def alter(
 
 def trim(
     topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC[:P,P]...",
-            help="Topics, or some of their partitions only.",
-            show_default=False,
-        ),
+        list[str], argument("TOPIC[:P,P]...", "Topics, or some of their partitions only.")
     ],
     before_offset: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="What is before this offset goes.", show_default=False
-        ),
+        int | None, option("N", "What is before this offset goes.", min=0)
     ] = None,
     before_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MS|ISO",
-            help="What is before the first record of this time goes.",
-            show_default=False,
-        ),
+        str | None, option("MS|ISO", "What is before the first record of this time goes.")
     ] = None,
     older_than: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="What is so old goes: 90s, 12h, 7d.", show_default=False
-        ),
+        str | None, option("DURATION", "What is so old goes: 90s, 12h, 7d.")
     ] = None,
     keep_last: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="All but the last N of each partition.", show_default=False
-        ),
+        int | None, option("N", "All but the last N of each partition.", min=1)
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All records go; the topics stay.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go; change nothing.")
-    ] = False,
+    everything: Annotated[bool, flag("--all", "All records go; the topics stay.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would go; change nothing.")] = False,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -443,12 +406,8 @@ def _print_trimmed_document(
 
 
 def delete(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="The topics.", show_default=False)
-    ],
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Succeed when a topic is not there.")
-    ] = False,
+    names: Annotated[list[str], argument("NAME...", "The topics.")],
+    if_exists: Annotated[bool, flag("--if-exists", "Succeed when a topic is not there.")] = False,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -462,18 +421,11 @@ def delete(
 
 
 def branch(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A topic that is there.", show_default=False)
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="NEW", help="The topic to be made.", show_default=False)
-    ],
+    source: Annotated[str, argument("SOURCE", "A topic that is there.")],
+    target: Annotated[str, argument("NEW", "The topic to be made.")],
     config: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="A setting in which it differs from the source; repeat for more.",
-        ),
+        option("KEY=VALUE", "A setting in which it differs from the source; repeat for more."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

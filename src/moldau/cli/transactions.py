@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, option
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.client import AsyncAdmin
@@ -29,25 +29,18 @@ from moldau.ops.formatting import parse_duration_ms
 def list_transactions(
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STATE",
-            help="Only those in this state (Ongoing, Empty, ...); repeat for more.",
-            show_default="all",
+        option(
+            "STATE",
+            "Only those in this state (Ongoing, Empty, ...); repeat for more.",
+            default="all",
         ),
     ] = None,
     open_for: Annotated[
         str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Only transactions that have been open for longer, like 90s or 15m.",
-            show_default=False,
-        ),
+        option("DURATION", "Only transactions that have been open for longer, like 90s or 15m."),
     ] = None,
     pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX", help="Only transactional ids of this pattern.", show_default=False
-        ),
+        str | None, option("REGEX", "Only transactional ids of this pattern.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -101,12 +94,7 @@ def _read_states(texts: Sequence[str]) -> Sequence[str]:
 
 
 def describe(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRANSACTIONAL-ID...", help="The transactional ids.", show_default=False
-        ),
-    ],
+    names: Annotated[list[str], argument("TRANSACTIONAL-ID...", "The transactional ids.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -155,17 +143,13 @@ def _print_transaction(one: TransactionDescription) -> None:
 
 
 def find_hanging(
-    topic: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this topic.", show_default="all")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option(metavar="N", help="Only this partition.", show_default="all")
-    ] = None,
+    topic: Annotated[str | None, option("NAME", "Only this topic.", default="all")] = None,
+    partition: Annotated[int | None, option("N", "Only this partition.", default="all")] = None,
     older_than: Annotated[
         str,
-        typer.Option(
-            metavar="DURATION",
-            help="What was written to later is left alone: longer than any transaction may take.",
+        option(
+            "DURATION",
+            "What was written to later is left alone: longer than any transaction may take.",
         ),
     ] = "15m",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -235,25 +219,14 @@ async def _partitions(
 def abort(
     transactional_id: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TRANSACTIONAL-ID]",
-            help="Whose open transaction to abort, in all of its partitions.",
-            show_default=False,
+        argument(
+            "[TRANSACTIONAL-ID]", "Whose open transaction to abort, in all of its partitions."
         ),
     ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The topic.", show_default=False)
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option(metavar="N", help="The partition.", show_default=False)
-    ] = None,
+    topic: Annotated[str | None, option("NAME", "The topic.")] = None,
+    partition: Annotated[int | None, option("N", "The partition.")] = None,
     start_offset: Annotated[
-        int | None,
-        typer.Option(
-            metavar="OFFSET",
-            help="Where the transaction begins, as find-hanging shows it.",
-            show_default=False,
-        ),
+        int | None, option("OFFSET", "Where the transaction begins, as find-hanging shows it.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

@@ -11,7 +11,14 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, client_options
+from moldau.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    argument,
+    client_options,
+    option,
+)
 from moldau.cli.output import Column, can_ask, note, print_document, print_table
 from moldau.cli.secure import write_file
 from moldau.cli.session import with_admin
@@ -49,23 +56,20 @@ def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
 
 
 def set_user(
-    name: Annotated[str, typer.Argument(metavar="USER", help="Who it is.")],
+    name: Annotated[str, argument("USER", "Who it is.")],
     password_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
+        option(
+            "FILE",
+            "A file with the password; without it, it is asked for, or read from a pipe.",
+            default="none",
             exists=True,
             dir_okay=False,
-            help="A file with the password; without it, it is asked for, or read from a pipe.",
-            show_default="none",
         ),
     ] = None,
-    mechanism: Annotated[
-        str, typer.Option(metavar="NAME", help="SCRAM-SHA-256, SCRAM-SHA-512 or both.")
-    ] = "both",
+    mechanism: Annotated[str, option("NAME", "SCRAM-SHA-256, SCRAM-SHA-512 or both.")] = "both",
     iterations: Annotated[
-        int,
-        typer.Option(metavar="N", min=4096, max=16384, help="How often the password is hashed."),
+        int, option("N", "How often the password is hashed.", min=4096, max=16384)
     ] = 8192,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -109,7 +113,7 @@ def _read_password(file: Path | None) -> str:
 
 
 def delete_user(
-    name: Annotated[str, typer.Argument(metavar="USER", help="Who it is.")],
+    name: Annotated[str, argument("USER", "Who it is.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Take a user's password away. Who is connected stays so until the connection ends."""
@@ -120,10 +124,8 @@ def delete_user(
 # `moldau tokens`: jobs log in with one as a user without his password
 
 
-TokenId = Annotated[str, typer.Argument(metavar="ID", help="As `moldau tokens describe` shows it.")]
-Period = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="From now on: 90m, 12h or 7d.")
-]
+TokenId = Annotated[str, argument("ID", "As `moldau tokens describe` shows it.")]
+Period = Annotated[str | None, option("DURATION", "From now on: 90m, 12h or 7d.")]
 
 
 def parse_principals(texts: Sequence[str]) -> list[Principal]:
@@ -172,34 +174,33 @@ _REPLACED = ("sasl.jaas.config", "sasl.username", "sasl.password")
 
 def create_token(
     owner: Annotated[
-        str | None,
-        typer.Option(metavar="User:NAME", help="Whose token it is.", show_default="one's own"),
+        str | None, option("User:NAME", "Whose token it is.", default="one's own")
     ] = None,
     renewers: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "User:NAME",
+            "Who may renew it, beside its owner; repeat for more.",
             "--renewer",
-            metavar="User:NAME",
-            help="Who may renew it, beside its owner; repeat for more.",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     max_lifetime: Annotated[
         str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="After which it cannot be renewed: 12h or 7d.",
-            show_default="what the brokers' settings say",
+        option(
+            "DURATION",
+            "After which it cannot be renewed: 12h or 7d.",
+            default="what the brokers' settings say",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            dir_okay=False,
-            help="Write client settings with the token there, for --command-config and Java's "
+        option(
+            "FILE",
+            "Write client settings with the token there, for --command-config and Java's "
             "clients; the secret is not printed then.",
-            show_default="none",
+            default="none",
+            dir_okay=False,
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -260,11 +261,8 @@ def _write(path: Path, token: DelegationTokenDescription) -> None:
 def describe_tokens(
     owners: Annotated[
         list[str] | None,
-        typer.Option(
-            "--owner",
-            metavar="User:NAME",
-            help="Whose tokens; repeat for more.",
-            show_default="all that one may see",
+        option(
+            "User:NAME", "Whose tokens; repeat for more.", "--owner", default="all that one may see"
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.options import AsJson
+from moldau.cli.options import AsJson, option
 from moldau.cli.output import Column, print_document, print_table, warn
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.secure import SecureFolder
@@ -35,29 +35,22 @@ _LOOK_EVERY_SECONDS = 0.5
 
 def start(
     data_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", file_okay=False, help="Where its data is kept."),
+        Path, option("DIR", "Where its data is kept.", file_okay=False)
     ] = DEFAULT_FOLDER,
     port: Annotated[
-        int,
-        typer.Option(
-            min=1, max=63_000, metavar="P", help="Of the first node; the others count on."
-        ),
+        int, option("P", "Of the first node; the others count on.", min=1, max=63_000)
     ] = DEFAULT_PORT,
     nodes: Annotated[
-        int,
-        typer.Option(
-            min=1, max=MAX_NODES, metavar="N", help="How many; three survive the loss of one."
-        ),
+        int, option("N", "How many; three survive the loss of one.", min=1, max=MAX_NODES)
     ] = 1,
     secure: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Speak TLS, and only with those who have a certificate, with what "
+        option(
+            "DIR",
+            "Speak TLS, and only with those who have a certificate, with what "
             "`moldau secure init` made there.",
-            show_default="none",
+            default="none",
+            file_okay=False,
         ),
     ] = None,
 ) -> None:
@@ -116,22 +109,19 @@ _FACTS = {
 
 def status(
     data_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", file_okay=False, help="Where it was started."),
+        Path, option("DIR", "Where it was started.", file_okay=False)
     ] = DEFAULT_FOLDER,
     port: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "P",
+            "Ask here, wherever its data is.",
+            default="what the folder says, else 2181",
             min=1,
             max=65_535,
-            metavar="P",
-            help="Ask here, wherever its data is.",
-            show_default="what the folder says, else 2181",
         ),
     ] = None,
-    nodes: Annotated[
-        int, typer.Option(min=1, max=MAX_NODES, metavar="N", help="How many ports to ask.")
-    ] = 1,
+    nodes: Annotated[int, option("N", "How many ports to ask.", min=1, max=MAX_NODES)] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Show the nodes of a ZooKeeper on this machine.

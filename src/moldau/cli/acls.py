@@ -16,7 +16,7 @@ from moldau.cli.options import (
     option,
     with_option_groups,
 )
-from moldau.cli.output import Column, ask, note, print_document, print_table
+from moldau.cli.output import ask, note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.client import AsyncAdmin
 from moldau.errors import KafkaError
@@ -240,7 +240,7 @@ def print_bindings(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
         return
     titles = "resource", "name", "pattern", "principal", "permission", "operation", "host"
     print_table(
-        [Column(title) for title in titles],
+        titles,
         [[str(cell) for cell in binding_document(one).values()] for one in bindings],
     )
 

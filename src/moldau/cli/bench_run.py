@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from moldau.cli.options import security_options
-from moldau.cli.output import Column, Progress, note, print_document, print_table
+from moldau.cli.output import Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions
 from moldau.client.admin.client import AsyncAdmin
@@ -459,7 +459,7 @@ def _show(found: Mapping[str, Sequence[Figures]], counted: str, as_json: bool) -
             }
         )
         return
-    columns = [Column(""), *(Column(title_of(name, counted), is_number=True) for name in names)]
+    columns = ["", *(f">{title_of(name, counted)}" for name in names)]
     rows = [
         (cluster, *(show_value(name, middles[cluster][name]) for name in names))
         for cluster in clusters

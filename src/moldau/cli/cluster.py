@@ -27,7 +27,7 @@ from moldau.cli.options import (
     parse_pairs,
     use_command_config,
 )
-from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.output import note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import with_admin
 from moldau.client.admin.client import AsyncAdmin
@@ -69,18 +69,18 @@ def _print_info(found: ClusterInfo, *, show_apis: bool) -> None:
         typer.echo(f"  {name:<12}{text}")
     typer.echo()
     columns = (
-        Column("broker", True),
-        Column("address"),
-        *((Column("rack"),) if found.has_racks else ()),
-        Column("leads", True),
-        Column("replicas", True),
-        Column("speaks"),
+        ">broker",
+        "address",
+        *(("rack",) if found.has_racks else ()),
+        ">leads",
+        ">replicas",
+        "speaks",
     )
     print_table(columns, found.broker_rows())
     if show_apis:
         typer.echo()
         titles = "API", *(f"broker {broker_id}" for broker_id in found.answering)
-        print_table([Column(title) for title in titles], found.api_rows())
+        print_table(titles, found.api_rows())
 
 
 def health(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
@@ -265,12 +265,12 @@ def status(
 def _print_status(view: LocalClusterView, topics: Sequence[TopicMetadata]) -> None:
     if view.nodes:
         print_table(
-            (Column("zookeeper"), Column("pid", True), Column("mode")),
+            ("zookeeper", ">pid", "mode"),
             [(node.address, _or_dash(node.pid), node.mode or "stopped") for node in view.nodes],
         )
         typer.echo()
     print_table(
-        (Column("broker", True), Column("address"), Column("pid", True), Column("state")),
+        (">broker", "address", ">pid", "state"),
         [
             (
                 str(broker.id),
@@ -298,12 +298,12 @@ def _print_status(view: LocalClusterView, topics: Sequence[TopicMetadata]) -> No
 def _print_partitions(view: LocalClusterView, topics: Sequence[TopicMetadata]) -> None:
     has_eligible = any(key.topic == topic.name for key in view.leaders for topic in topics)
     columns = (
-        Column("topic"),
-        Column("partition", True),
-        Column("leader", True),
-        Column("replicas"),
-        Column("in sync"),
-        *((Column("eligible"), Column("last known")) if has_eligible else ()),
+        "topic",
+        ">partition",
+        ">leader",
+        "replicas",
+        "in sync",
+        *(("eligible", "last known") if has_eligible else ()),
     )
 
     def eligible(topic: str, partition: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, flag, option, parse_settings
-from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.output import note, print_document, print_table
 from moldau.cli.session import with_admin
 from moldau.client.admin.values import (
     ConfigChange,
@@ -101,7 +101,7 @@ def describe(
         print_document([_to_document(entry) for entry in entries])
     elif entries:
         rows = [(entry.name, _shown(entry), entry.source.label) for entry in entries]
-        print_table((Column("setting"), Column("value"), Column("source")), rows)
+        print_table(("setting", "value", "source"), rows)
     else:
         note(f"{resource} has only default settings; --all shows them")
 

@@ -12,7 +12,7 @@ import typer
 
 from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes, argument, flag, option
-from moldau.cli.output import Column, confirm, note, print_document, print_table
+from moldau.cli.output import confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.offsets import plan_group_reset
@@ -70,7 +70,7 @@ def list_groups(
             ]
         )
     elif groups:
-        columns = Column("group"), Column("state"), Column("type"), Column("protocol")
+        columns = "group", "state", "type", "protocol"
         rows = [
             (group.group_id, group.state.value, group.type or "-", group.protocol_type or "-")
             for group in groups
@@ -147,33 +147,18 @@ def _print_group(group: GroupView, *, with_members: bool) -> None:
 
 
 def _print_members(group: GroupView) -> None:
-    columns = (
-        Column("member", is_cut=True),
-        Column("instance"),
-        Column("client"),
-        Column("host"),
-        Column("reads"),
-    )
+    columns = ("~member", "instance", "client", "host", "reads")
     print_table(columns, [_member_row(one) for one in group.members], indent=2)
 
 
 def _print_offsets(group: GroupView) -> None:
     if group.is_shared:
         titles = ("partition", "start", "end", "lag", "oldest", "takers")
-        shared = (Column("topic"), *(Column(title, True) for title in titles))
+        shared = ("topic", *(f">{title}" for title in titles))
         print_table(shared, [share_partition_row(row) for row in group.partitions or ()], indent=2)
         typer.echo(f"  {total_lag_text(group)}")
         return
-    columns = (
-        Column("topic"),
-        Column("partition", True),
-        Column("committed", True),
-        Column("end", True),
-        Column("lag", True),
-        Column("behind", True),
-        Column("member", is_cut=True),
-        Column("host"),
-    )
+    columns = ("topic", ">partition", ">committed", ">end", ">lag", ">behind", "~member", "host")
     print_table(columns, [partition_row(row) for row in group.partitions or ()], indent=2)
     typer.echo(f"  {total_lag_text(group)}")
 
@@ -378,12 +363,7 @@ def _print_reset_document(outcome: ResetOutcome) -> None:
 
 
 def _print_reset(outcome: ResetOutcome) -> None:
-    columns = (
-        Column("topic"),
-        Column("partition", True),
-        Column("before", True),
-        Column("after", True),
-    )
+    columns = ("topic", ">partition", ">before", ">after")
     if outcome.done:
         print_table(columns, [_to_row(row) for row in outcome.done])
     for row in outcome.done:

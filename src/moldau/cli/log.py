@@ -19,7 +19,7 @@ from moldau.cli.log_dump import (
     walk_segment,
 )
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, flag, option
-from moldau.cli.output import Column, note, print_document, print_line, print_table
+from moldau.cli.output import note, print_document, print_line, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.values import LogDirDescription, ReplicaOnDisk
 from moldau.errors import KafkaError
@@ -94,15 +94,7 @@ def _print_json(described: Described, topics: set[str] | None) -> None:
 
 def _print_tables(described: Described, topics: set[str] | None, with_replicas: bool) -> None:
 
-    columns = (
-        Column("broker", True),
-        Column("directory"),
-        Column("replicas", True),
-        Column("future", True),
-        Column("size", True),
-        Column("usable", True),
-        Column("total", True),
-    )
+    columns = (">broker", "directory", ">replicas", ">future", ">size", ">usable", ">total")
     rows: list[Sequence[str]] = []
     replicas: list[tuple[str, ...]] = []
     for broker_id, directories in sorted(described.items()):
@@ -133,15 +125,7 @@ def _print_tables(described: Described, topics: set[str] | None, with_replicas: 
         return
     typer.echo()
     print_table(
-        (
-            Column("topic"),
-            Column("partition", True),
-            Column("broker", True),
-            Column("directory"),
-            Column("bytes", True),
-            Column("future"),
-            Column("lag", True),
-        ),
+        ("topic", ">partition", ">broker", "directory", ">bytes", "future", ">lag"),
         sorted(replicas),
     )
 

@@ -6,8 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import typer
 
@@ -67,30 +66,24 @@ def _say(text: str, level: str) -> None:
     standard_error.write_line(log_line(text, level) if reporting.is_json else text)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; numbers are aligned to the right, and long texts may be cut."""
+def print_table(titles: Iterable[str], rows: Sequence[Sequence[str]], *, indent: int = 0) -> None:
+    """A table as wide as it needs to be, at most as wide as the terminal.
 
-    title: str
-    is_number: bool = False
-    is_cut: bool = False
-
-
-def print_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 0
-) -> None:
-    """A table as wide as it needs to be, at most as wide as the terminal."""
+    A title that begins with `>` is that of numbers, which are aligned to the right; one that begins
+    with `~` is that of long texts, which may be cut.
+    """
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
+    for title in titles:
+        is_number = title.startswith(">")
         table.add_column(
-            column.title,
-            justify="right" if column.is_number else "left",
-            no_wrap=column.is_number,
-            overflow="ellipsis" if column.is_cut else "fold",
+            title.removeprefix(">").removeprefix("~"),
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+            overflow="ellipsis" if title.startswith("~") else "fold",
         )
     for row in rows:
         table.add_row(*row)

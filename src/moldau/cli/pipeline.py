@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, argument, flag, option, security_options
-from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.output import note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.processes import stop_signals
 from moldau.spark.pipeline.checkpoint import Checkpoint
@@ -248,13 +248,7 @@ def _print_query(query: QueryStatus, delivery: str) -> None:
     typer.echo(f"  {query.name}, {query.lag:,} records behind{delivery}")
     if query.set_aside:
         typer.echo(f"    {format_set_aside(query.set_aside)}")
-    columns = (
-        Column("topic"),
-        Column("partition", True),
-        Column("position", True),
-        Column("end", True),
-        Column("lag", True),
-    )
+    columns = ("topic", ">partition", ">position", ">end", ">lag")
     rows = [
         (
             one.topic,

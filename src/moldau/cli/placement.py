@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, flag, option
-from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.output import note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import ElectionType
@@ -289,7 +289,7 @@ def verify(
             ]
         )
     else:
-        columns = Column("topic"), Column("partition", True), Column("progress")
+        columns = "topic", ">partition", "progress"
         rows = [(key.topic, str(key.partition), one.value) for key, one in found.items()]
         print_table(columns, rows)
     if any(progress is not MoveProgress.COMPLETE for progress in found.values()):
@@ -494,7 +494,7 @@ def _show_rebalance(plan: RebalancePlan, sample_seconds: float, as_json: bool) -
         return
     if plan.targets:
         rows = [(str(key), ",".join(map(str, replicas))) for key, replicas in plan.targets.items()]
-        print_table((Column("partition"), Column("replicas, leader first")), rows)
+        print_table(("partition", "replicas, leader first"), rows)
         typer.echo(f"\n{plan.moved_bytes / 1e6:,.1f} MB are copied\n")
     titles = ["broker", "MB before", "after", "leaders before", "after"]
     if sample_seconds:
@@ -503,7 +503,7 @@ def _show_rebalance(plan: RebalancePlan, sample_seconds: float, as_json: bool) -
         (str(broker), *_cells(plan.before[broker], plan.after[broker]))[: len(titles)]
         for broker in sorted(plan.before)
     ]
-    print_table([Column(title, is_number=True) for title in titles], table)
+    print_table([f">{title}" for title in titles], table)
 
 
 def _broker_document(broker: int, before: BrokerLoad, after: BrokerLoad) -> dict[str, int]:

@@ -16,7 +16,7 @@ from moldau.cli.bench_run import (
     rate_text,
 )
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, option
-from moldau.cli.output import Column, Progress, note, print_document, print_table
+from moldau.cli.output import Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions
 from moldau.client.admin.client import AsyncAdmin
@@ -113,7 +113,7 @@ def plan(
         f"  one partition gives {rate_text(demand.consume_rate)}: {made.for_consuming}\n"
     )
     rows = [(one.name.replace("_", " "), one.shown, one.reason) for one in made.costs]
-    print_table((Column("cost"), Column("", is_number=True), Column("why")), rows)
+    print_table(("cost", ">", "why"), rows)
     for warning in made.warnings:
         note(f"warning: {warning}")
 

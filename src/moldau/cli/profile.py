@@ -10,7 +10,7 @@ import typer
 
 from moldau.cli import profiles
 from moldau.cli.options import PROFILE_VARIABLE, AsJson, argument, flag, option, parse_settings
-from moldau.cli.output import Column, can_ask, note, print_document, print_table
+from moldau.cli.output import can_ask, note, print_document, print_table
 from moldau.cli.profiles import delete_profile, require_profile, use_profile
 from moldau.client.rules.cluster_metadata import parse_bootstrap
 
@@ -133,7 +133,7 @@ def list_profiles(as_json: AsJson = False) -> None:
             ]
         )
     elif found:
-        columns = Column(""), Column("profile"), Column("bootstrap"), Column("security")
+        columns = "", "profile", "bootstrap", "security"
         rows = [
             (
                 "*" if one.name == in_use else "",

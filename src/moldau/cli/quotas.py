@@ -15,7 +15,7 @@ from moldau.cli.options import (
     option,
     parse_settings,
 )
-from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.output import note, print_document, print_table
 from moldau.cli.session import with_admin
 from moldau.quotas import DEFAULT, Default, QuotaEntity, kinds_of
 
@@ -85,7 +85,7 @@ def describe(
             for entity, limits in ordered
             for name, limit in sorted(limits.items())
         ]
-        print_table((Column("entity"), Column("quota"), Column("limit", is_number=True)), rows)
+        print_table(("entity", "quota", ">limit"), rows)
     else:
         note("there are no such quotas")
 

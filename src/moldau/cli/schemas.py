@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import AsJson, Yes, argument, flag, option
-from moldau.cli.output import Column, confirm, note, print_document, print_table
+from moldau.cli.output import confirm, note, print_document, print_table
 from moldau.cli.schema_options import (
     References,
     SchemaFile,
@@ -52,7 +52,7 @@ def list_schemas(
     elif not found:
         note(f"there are no such subjects in {registry.address}")
     else:
-        columns = (Column("subject"), Column("type"), Column("id", is_number=True))
+        columns = ("subject", "type", ">id")
         rows = [
             (
                 str(one["subject"]),
@@ -62,7 +62,7 @@ def list_schemas(
             )
             for one in found
         ]
-        print_table((*columns, Column("versions")), rows)
+        print_table((*columns, "versions"), rows)
 
 
 def show(

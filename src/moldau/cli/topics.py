@@ -19,7 +19,7 @@ from moldau.cli.options import (
     option,
     parse_settings,
 )
-from moldau.cli.output import Column, ask, can_ask, confirm, note, print_document, print_table
+from moldau.cli.output import ask, can_ask, confirm, note, print_document, print_table
 from moldau.cli.session import end_with, report_deleted, with_admin
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.offsets import plan_trim
@@ -63,7 +63,7 @@ def list_topics(
             ]
         )
     elif topics:
-        columns = Column("topic"), Column("partitions", True), Column("replication", True)
+        columns = "topic", ">partitions", ">replication"
         rows = [
             (topic.name, str(len(topic.partitions)), str(_replication_factor(topic.partitions)))
             for topic in topics
@@ -194,13 +194,13 @@ def _print_topic(topic: TopicDescription) -> None:
         typer.echo("          or cleanup.policy=..., or --unset cleanup.suspended for the defaults")
     with_eligible = topic.has_eligible
     columns = (
-        Column("partition", True),
-        Column("leader", True),
-        Column("replicas"),
-        Column("in sync"),
-        *((Column("eligible"), Column("last known")) if with_eligible else ()),
-        Column("earliest", True),
-        Column("latest", True),
+        ">partition",
+        ">leader",
+        "replicas",
+        "in sync",
+        *(("eligible", "last known") if with_eligible else ()),
+        ">earliest",
+        ">latest",
     )
     rows = [partition.to_row(with_eligible=with_eligible) for partition in topic.partitions]
     print_table(columns, rows, indent=2)
@@ -373,7 +373,7 @@ def _print_trimmed(planned: Sequence[PlannedReset]) -> None:
         )
         for row in planned
     ]
-    print_table([Column("topic"), *(Column(title, True) for title in titles)], rows)
+    print_table(["topic", *(f">{title}" for title in titles)], rows)
 
 
 def _print_trimmed_document(

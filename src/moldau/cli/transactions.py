@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, argument, option
-from moldau.cli.output import Column, note, print_document, print_table
+from moldau.cli.output import note, print_document, print_table
 from moldau.cli.session import end_with, with_admin
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import (
@@ -68,12 +68,7 @@ def list_transactions(
             ]
         )
     elif listed:
-        columns = (
-            Column("transactional id"),
-            Column("state"),
-            Column("producer id", True),
-            Column("coordinator", True),
-        )
+        columns = ("transactional id", "state", ">producer id", ">coordinator")
         rows = [
             (one.transactional_id, one.state, str(one.producer_id), str(one.coordinator_id))
             for one in listed
@@ -167,13 +162,13 @@ def find_hanging(
         print_document([_to_hanging_document(one) for one in found])
     elif found:
         columns = (
-            Column("topic"),
-            Column("partition", True),
-            Column("start offset", True),
-            Column("producer id", True),
-            Column("epoch", True),
-            Column("coordinator epoch", True),
-            Column("transactional id"),
+            "topic",
+            ">partition",
+            ">start offset",
+            ">producer id",
+            ">epoch",
+            ">coordinator epoch",
+            "transactional id",
         )
         print_table(columns, [tuple(map(str, _to_hanging_document(one).values())) for one in found])
         note("end one: moldau transactions abort --topic T --partition N --start-offset O")

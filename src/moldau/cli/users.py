@@ -19,7 +19,7 @@ from moldau.cli.options import (
     client_options,
     option,
 )
-from moldau.cli.output import Column, can_ask, note, print_document, print_table
+from moldau.cli.output import can_ask, note, print_document, print_table
 from moldau.cli.secure import write_file
 from moldau.cli.session import with_admin
 from moldau.client.admin.access import DelegationTokenDescription
@@ -46,7 +46,7 @@ def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
         names = ("user", "mechanism", "iterations")
         print_document([dict(zip(names, row, strict=True)) for row in rows])
     elif rows:
-        print_table((Column("user"), Column("mechanism"), Column("iterations", True)), rows)
+        print_table(("user", "mechanism", ">iterations"), rows)
         note("users in the brokers' settings (sasl.jaas.config) are not listed")
     else:
         note(
@@ -276,7 +276,7 @@ def describe_tokens(
     elif tokens:
         titles = ("id", "owner", "requester", "renewers", "expires", "at the latest")
         print_table(
-            [Column(title) for title in titles],
+            titles,
             [
                 (
                     one.token_id,

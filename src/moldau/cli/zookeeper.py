@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.options import AsJson, option
-from moldau.cli.output import Column, print_document, print_table, warn
+from moldau.cli.output import print_document, print_table, warn
 from moldau.cli.reporting import warnings_shown
 from moldau.cli.secure import SecureFolder
 from moldau.coordination.zookeeper.server import (
@@ -140,14 +140,7 @@ def status(
     if as_json:
         print_document(documents)
     else:
-        columns = (
-            Column("address"),
-            Column("mode"),
-            Column("pid", True),
-            Column("connections", True),
-            Column("znodes", True),
-            Column("zxid", True),
-        )
+        columns = ("address", "mode", ">pid", ">connections", ">znodes", ">zxid")
         names = ("address", "mode", "pid", "connections", "znodes", "zxid")
         rows = [tuple(_to_cell(row[name]) for name in names) for row in documents]
         print_table(columns, rows)

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from moldau.cli.output import Column, print_document, print_line, print_table
+from moldau.cli.output import print_document, print_line, print_table
 
 
 def test_numbers_stand_to_the_right_and_words_to_the_left(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_table((Column("name"), Column("count", True)), [("a", "1"), ("longer", "1000")], indent=2)
+    print_table(("name", ">count"), [("a", "1"), ("longer", "1000")], indent=2)
     assert capsys.readouterr().out.splitlines() == [
         "  name    count",
         "  a           1",
@@ -21,7 +21,7 @@ def test_numbers_stand_to_the_right_and_words_to_the_left(
 
 
 def test_nothing_is_cut_or_wrapped_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table((Column("name"), Column("value")), [("n" * 200, "v" * 300)])
+    print_table(("name", "value"), [("n" * 200, "v" * 300)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert "n" * 200 in lines[1]
@@ -29,7 +29,7 @@ def test_nothing_is_cut_or_wrapped_in_a_pipe(capsys: pytest.CaptureFixture[str])
 
 
 def test_words_in_brackets_are_not_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table((Column("value"),), [("[bold]x[/bold] :smile:",)])
+    print_table(("value",), [("[bold]x[/bold] :smile:",)])
     assert capsys.readouterr().out.splitlines()[1] == "[bold]x[/bold] :smile:"
 
 

@@ -26,10 +26,10 @@ from moldau.console.groups import (
     plan_group_reset,
     read_group,
 )
-from moldau.console.pages.transactions import abort_transaction, read_transaction
 from moldau.console.paging import PageRequest
 from moldau.console.settings import ConsoleSettings
 from moldau.console.topics import create_topic, require_topic
+from moldau.console.transactions import abort_transaction, read_transaction
 from moldau.errors import ConfigurationError, ProducerFencedError
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -31,7 +32,13 @@ class Page(Generic[T]):
 
     rows: Sequence[T]
     total: int
-    number: int
+    number: int = 1
+
+    def map(self, show: Callable[[T], U]) -> Page[U]:
+        return self.with_rows([show(row) for row in self.rows])
+
+    def with_rows(self, rows: Sequence[U]) -> Page[U]:
+        return Page(rows, self.total, self.number)
 
 
 def cut_page(rows: Sequence[T], request: PageRequest) -> Page[T]:

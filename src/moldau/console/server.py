@@ -45,7 +45,7 @@ async def serve(settings: ConsoleSettings, announce: Announce, *, with_parent: b
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     import uvicorn
 
-    from moldau.console.web import build_application
+    from moldau.console.pages import build_application
 
     listener = listen(settings)
     host, port = listener.getsockname()[:2]

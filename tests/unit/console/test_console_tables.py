@@ -12,12 +12,12 @@ pytest.importorskip("nicegui")
 
 from nicegui import Client, ui
 
-from moldau.console.pages.widgets import Frame, LoadedPage, PagedTable, TableColumn
-from moldau.console.paging import PageRequest
+from moldau.console.pages.widgets import Frame, PagedTable, Row, TableColumn
+from moldau.console.paging import Page, PageRequest
 
 
-async def load(_: PageRequest) -> LoadedPage:
-    return LoadedPage([{"id": "a"}], 40)
+async def load(_: PageRequest) -> Page[Row]:
+    return Page([{"id": "a"}], 40)
 
 
 def test_a_browser_that_has_drawn_no_rows_yet_is_told_their_number_again() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from moldau.client.admin.values import TransactionDescription, TransactionListing
-from moldau.console.pages.transactions import (
+from moldau.console.paging import PageRequest
+from moldau.console.transactions import (
     choose_transactions,
     transaction_facts,
     with_details,
 )
-from moldau.console.paging import PageRequest
 from moldau.model import TopicPartition
 
 

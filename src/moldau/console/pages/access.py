@@ -27,8 +27,8 @@ from moldau.console.access import (
 )
 from moldau.console.pages.widgets import (
     Frame,
-    LoadedPage,
     PagedTable,
+    Row,
     TableColumn,
     add_buttons,
     confirm,
@@ -36,7 +36,7 @@ from moldau.console.pages.widgets import (
     opened_dialog,
     page_frame,
 )
-from moldau.console.paging import PageRequest, cut_page
+from moldau.console.paging import Page, PageRequest, cut_page
 from moldau.errors import (
     ClusterAuthorizationError,
     ConfigurationError,
@@ -124,10 +124,9 @@ class AccessPage:
 
     # Users
 
-    async def _load_users(self, request: PageRequest) -> LoadedPage:
+    async def _load_users(self, request: PageRequest) -> Page[Row]:
         found = await self._admin.describe_scram_credentials()
-        page = cut_page(user_rows(found, request.search), request)
-        return LoadedPage(page.rows, page.total, page.number)
+        return cut_page(user_rows(found, request.search), request)
 
     async def _open_user(self, name: str | None) -> None:
         if self._require(AclOperation.ALTER):
@@ -135,21 +134,19 @@ class AccessPage:
 
     # Access control lists
 
-    async def _load_acls(self, request: PageRequest) -> LoadedPage:
-        page = cut_page(acl_rows(await self._admin.describe_acls(), request.search), request)
-        return LoadedPage(page.rows, page.total, page.number)
+    async def _load_acls(self, request: PageRequest) -> Page[Row]:
+        return cut_page(acl_rows(await self._admin.describe_acls(), request.search), request)
 
     # Quotas
 
-    async def _load_quotas(self, request: PageRequest) -> LoadedPage:
+    async def _load_quotas(self, request: PageRequest) -> Page[Row]:
         found = await self._admin.describe_client_quotas()
         self._limits = {
             quota_id(entity, name): (entity, name, limit)
             for entity, limits in found.items()
             for name, limit in limits.items()
         }
-        page = cut_page(quota_rows(found), request)
-        return LoadedPage(page.rows, page.total, page.number)
+        return cut_page(quota_rows(found), request)
 
     async def _open_quota(self, row_id: str | None) -> None:
         if self._require(AclOperation.ALTER_CONFIGS):
@@ -165,7 +162,7 @@ class _Part:
         frame: Frame,
         title: str,
         columns: tuple[TableColumn, ...],
-        load: Callable[[PageRequest], Awaitable[LoadedPage]],
+        load: Callable[[PageRequest], Awaitable[Page[Row]]],
         empty: str,
         search: str = "",
         note: str = "",
@@ -193,7 +190,7 @@ class _Part:
     async def refresh(self) -> None:
         await self.table.refresh()
 
-    async def _load_or_say(self, request: PageRequest) -> LoadedPage:
+    async def _load_or_say(self, request: PageRequest) -> Page[Row]:
         try:
             page = await self._load(request)
         except ClusterAuthorizationError:
@@ -205,7 +202,7 @@ class _Part:
         self._say("")
         return page
 
-    def _say(self, refusal: str) -> LoadedPage:
+    def _say(self, refusal: str) -> Page[Row]:
         """In the place of the table, which would look as if there were nothing."""
         text = refusal or self._note
         if self._line.text != text or self.table.element.visible == bool(refusal):
@@ -213,7 +210,7 @@ class _Part:
             self._line.set_visibility(bool(text))
             self.table.element.set_visibility(not refusal)
             self.table.toolbar.set_visibility(not refusal)
-        return LoadedPage((), 0)
+        return Page((), 0)
 
 
 _ADVICE = (

@@ -19,7 +19,6 @@ from moldau.console.groups import list_groups, state_counts
 from moldau.console.pages.widgets import (
     ConfigPanel,
     Frame,
-    LoadedPage,
     PagedTable,
     Row,
     TableColumn,
@@ -28,7 +27,7 @@ from moldau.console.pages.widgets import (
     page_frame,
     topic_path,
 )
-from moldau.console.paging import PageRequest, cut_page
+from moldau.console.paging import Page, PageRequest, cut_page
 from moldau.console.sessions import Console
 from moldau.console.settings import PipelineView
 from moldau.console.topics import read_settings
@@ -137,7 +136,7 @@ class Overview:
             is_bad=not health.is_healthy,
         )
 
-    async def _load(self, _: PageRequest) -> LoadedPage:
+    async def _load(self, _: PageRequest) -> Page[Row]:
         traffic = self._console.watch.traffic or Traffic()
         rows: list[Row] = [
             {
@@ -150,7 +149,7 @@ class Overview:
             }
             for name, rate in busiest(self._console.watch.rates, _BUSIEST)
         ]
-        return LoadedPage(rows, len(rows))
+        return Page(rows, len(rows))
 
     async def _describe_coordination(self, view: SeenCluster) -> str:
         if not view.cluster.brokers:
@@ -193,16 +192,13 @@ def register_brokers() -> None:
             console = frame.console
             heading("Brokers", "What each one leads and holds")
 
-            async def load(request: PageRequest) -> LoadedPage:
+            async def load(request: PageRequest) -> Page[Row]:
                 view, sizes = console.watch.view, console.watch.sizes
                 if view is None:
-                    return LoadedPage((), 0)
+                    return Page((), 0)
                 disks = {} if sizes is None else sizes.disks
                 rows = broker_rows(view.cluster, view.topics.values(), disks)
-                page = cut_page(rows, request)
-                return LoadedPage(
-                    [_to_broker_row(row) for row in page.rows], page.total, page.number
-                )
+                return cut_page(rows, request).map(_to_broker_row)
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(frame, _BROKER_COLUMNS, load, empty="No broker answers")
@@ -225,10 +221,11 @@ def register_brokers() -> None:
             frame.every(15.0, panel.refresh)
 
 
-async def _load_folders(console: Console, broker_id: int, request: PageRequest) -> LoadedPage:
+async def _load_folders(console: Console, broker_id: int, request: PageRequest) -> Page[Row]:
     sizes = console.watch.sizes
-    page = cut_page(log_dir_rows(() if sizes is None else sizes.disks.get(broker_id, ())), request)
-    return LoadedPage([_to_folder(row) for row in page.rows], page.total, page.number)
+    return cut_page(
+        log_dir_rows(() if sizes is None else sizes.disks.get(broker_id, ())), request
+    ).map(_to_folder)
 
 
 def _describe_broker(console: Console, broker_id: int) -> str:

@@ -30,8 +30,8 @@ from moldau.console.groups import (
 from moldau.console.pages.widgets import (
     Frame,
     LineChart,
-    LoadedPage,
     PagedTable,
+    Row,
     TableColumn,
     confirm,
     group_path,
@@ -39,7 +39,7 @@ from moldau.console.pages.widgets import (
     opened_dialog,
     page_frame,
 )
-from moldau.console.paging import PageRequest, cut_page
+from moldau.console.paging import Page, PageRequest, cut_page
 from moldau.console.records import Browsing
 from moldau.ops.formatting import UNKNOWN, count_text, duration_text, plural
 
@@ -59,11 +59,11 @@ def register_groups() -> None:
             console = frame.console
             heading("Groups", "Who reads, and how far behind they are")
 
-            async def load(request: PageRequest) -> LoadedPage:
+            async def load(request: PageRequest) -> Page[Row]:
                 found = await list_groups(console.cluster)
                 page = cut_page(choose_groups(found, request), request)
                 rows = await complete_rows(console.cluster, page.rows)
-                return LoadedPage([_to_row(row) for row in rows], page.total, page.number)
+                return page.with_rows([_to_row(row) for row in rows])
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(
@@ -159,7 +159,7 @@ class GroupPage:
         await self._members.refresh()
         await self._partitions.refresh()
 
-    async def _load_members(self, request: PageRequest) -> LoadedPage:
+    async def _load_members(self, request: PageRequest) -> Page[Row]:
         description = None if self._view is None else self._view.description
         page = cut_page(() if description is None else description.members, request)
         rows: list[dict[str, object]] = [
@@ -172,11 +172,11 @@ class GroupPage:
             }
             for one in page.rows
         ]
-        return LoadedPage(rows, page.total, page.number)
+        return page.with_rows(rows)
 
-    async def _load_partitions(self, request: PageRequest) -> LoadedPage:
+    async def _load_partitions(self, request: PageRequest) -> Page[Row]:
         if self._view is None:
-            return LoadedPage((), 0)
+            return Page((), 0)
         page = cut_page(choose_lag_rows(self._view.rows, request), request)
         try:
             ages = await find_ages(self._frame.console.cluster, page.rows)
@@ -197,7 +197,7 @@ class GroupPage:
             }
             for one in page.rows
         ]
-        return LoadedPage(rows, page.total, page.number)
+        return page.with_rows(rows)
 
     async def _reset(self) -> None:
         if self._view is not None:
@@ -253,9 +253,8 @@ def open_reset(
             for box in (topic, place, number):
                 box.props("outlined dense stack-label").classes("m-grow")
 
-        async def load(request: PageRequest) -> LoadedPage:
-            page = cut_page(planned, request)
-            return LoadedPage([_to_reset_row(row) for row in page.rows], page.total, page.number)
+        async def load(request: PageRequest) -> Page[Row]:
+            return cut_page(planned, request).map(_to_reset_row)
 
         async def look() -> None:
             nonlocal planned

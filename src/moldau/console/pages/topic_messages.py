@@ -15,13 +15,13 @@ from moldau.console.cluster import EXPECTED, failure_text
 from moldau.console.pages.topics import topic_head
 from moldau.console.pages.widgets import (
     Frame,
-    LoadedPage,
     PagedTable,
+    Row,
     TableColumn,
     opened_dialog,
     page_frame,
 )
-from moldau.console.paging import PageRequest
+from moldau.console.paging import Page, PageRequest
 from moldau.console.record_view import (
     Format,
     Kept,
@@ -283,8 +283,8 @@ class MessageBrowser:
     def _is_watched(self) -> bool:
         return self._client.id in Client.instances and not self._frame.console.is_over
 
-    async def _load(self, _: PageRequest) -> LoadedPage:
-        return LoadedPage(record_rows(tuple(self._records)), len(self._records))
+    async def _load(self, _: PageRequest) -> Page[Row]:
+        return Page(record_rows(tuple(self._records)), len(self._records))
 
     async def _open(self, row_id: str) -> None:
         for record in self._records:

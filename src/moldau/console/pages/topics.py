@@ -9,8 +9,8 @@ from moldau.console.groups import GroupRow, TopicReaders, find_readers, group_se
 from moldau.console.pages.widgets import (
     ConfigPanel,
     Frame,
-    LoadedPage,
     PagedTable,
+    Row,
     TableColumn,
     TrafficCharts,
     confirm,
@@ -20,7 +20,7 @@ from moldau.console.pages.widgets import (
     page_frame,
     topic_path,
 )
-from moldau.console.paging import PageRequest, cut_page
+from moldau.console.paging import Page, PageRequest, cut_page
 from moldau.console.records import OutgoingText, send_record
 from moldau.console.topics import (
     HEALTHY,
@@ -58,14 +58,15 @@ def register_topics() -> None:
             heading("Topics")
             with_internal = False
 
-            async def load(request: PageRequest) -> LoadedPage:
+            async def load(request: PageRequest) -> Page[Row]:
                 watch = console.watch
                 if watch.view is None:
-                    return LoadedPage((), 0)
+                    return Page((), 0)
                 sizes = None if watch.sizes is None else watch.sizes.by_topic
                 rows = [topic_row(one, sizes, watch.rates) for one in watch.view.topics.values()]
-                page = cut_page(choose_topics(rows, request, with_internal=with_internal), request)
-                return LoadedPage([_to_row(row) for row in page.rows], page.total, page.number)
+                return cut_page(
+                    choose_topics(rows, request, with_internal=with_internal), request
+                ).map(_to_row)
 
             async def choose_internal(wanted: bool) -> None:
                 nonlocal with_internal
@@ -204,7 +205,7 @@ def register_partitions() -> None:
             topic_head(frame, name, "partitions")
             only_troubled = False
 
-            async def load(request: PageRequest) -> LoadedPage:
+            async def load(request: PageRequest) -> Page[Row]:
                 sizes = console.watch.sizes
                 found = await read_partitions(
                     console.cluster,
@@ -213,8 +214,7 @@ def register_partitions() -> None:
                     {} if sizes is None else sizes.by_partition,
                     only_troubled=only_troubled,
                 )
-                rows = [_to_partition_row(row) for row in found.page.rows]
-                return LoadedPage(rows, found.page.total, found.page.number)
+                return found.page.map(_to_partition_row)
 
             async def choose(wanted: bool) -> None:
                 nonlocal only_troubled
@@ -290,9 +290,8 @@ class ActivityPage:
         self._remark.set_text(f"{plural(left, 'group')} more were not asked" if left else "")
         await self._table.refresh()
 
-    async def _load(self, request: PageRequest) -> LoadedPage:
-        page = cut_page(self._readers.rows, request)
-        return LoadedPage([_to_reader_row(row) for row in page.rows], page.total, page.number)
+    async def _load(self, request: PageRequest) -> Page[Row]:
+        return cut_page(self._readers.rows, request).map(_to_reader_row)
 
 
 def _to_reader_row(row: GroupRow) -> dict[str, object]:

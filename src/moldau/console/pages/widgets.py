@@ -18,7 +18,7 @@ from moldau import __version__
 from moldau.client.admin.values import ConfigResource
 from moldau.console.cluster import EXPECTED, failure_text
 from moldau.console.guards import LOGOUT_PATH, SESSION_PATH
-from moldau.console.paging import PageRequest, cut_page
+from moldau.console.paging import Page, PageRequest, cut_page
 from moldau.console.sessions import Console
 from moldau.console.topics import (
     ConfigEdit,
@@ -73,16 +73,7 @@ class TableColumn:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPage:
-    """Rows of one page; the total is of all that match, and the number is the page's."""
-
-    rows: Sequence[Row]
-    total: int
-    number: int = 1
-
-
-Load = Callable[[PageRequest], Awaitable[LoadedPage]]
+Load = Callable[[PageRequest], Awaitable[Page[Row]]]
 
 
 class PagedTable:
@@ -606,7 +597,7 @@ class ConfigPanel:
         self._only_set = only_set
         await self._table.reload()
 
-    async def _load(self, request: PageRequest) -> LoadedPage:
+    async def _load(self, request: PageRequest) -> Page[Row]:
         chosen = choose_configs(self._rows, request.search, only_set=self._only_set)
         page = cut_page(chosen, request)
         rows: list[dict[str, object]] = [
@@ -619,7 +610,7 @@ class ConfigPanel:
             }
             for row in page.rows
         ]
-        return LoadedPage(rows, page.total, page.number)
+        return page.with_rows(rows)
 
     async def _open(self, name: str) -> None:
         row = next((one for one in self._rows if one.name == name), None)

@@ -24,7 +24,6 @@ from moldau.errors import (
     UnsupportedCompressionError,
 )
 from moldau.records.batch_header import Buffer
-from moldau.records.late_cramjam import cramjam
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor

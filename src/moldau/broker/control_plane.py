@@ -26,8 +26,8 @@ from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicDefaults
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.config import describe
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
+from moldau.config.group_options import GroupConfigOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.coordination.port import Coordination
 from moldau.errors import ClientError, ErrorCode, InvalidConfigError
@@ -148,14 +148,16 @@ def _controller_settings(options: BrokerOptions) -> ControllerSettings:
 
 def _topic_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
     return ConfigRules(
-        check=lambda configs: describe.check_topic_settings(configs, current.options),
-        find_list_default=lambda name: describe.find_topic_list(name, current.options),
+        check=lambda configs: TopicOptions.check_all(configs, current.options),
+        find_list_default=lambda name: describe.find_list(
+            name, describe.describe_topic({}, current.options)
+        ),
     )
 
 
 def _group_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
     return ConfigRules(
-        check=lambda configs: describe.check_group_settings(configs, current.options),
+        check=lambda configs: GroupConfigOptions.check_all(configs, current.options),
         find_list_default=lambda _: None,  # a group has no lists
     )
 
@@ -171,7 +173,9 @@ def _broker_config_rules(
         )
         return ConfigRules(
             check=lambda configs: check(secrets.require(configs), current.options),
-            find_list_default=lambda name: describe.find_broker_list(name, current.options),
+            find_list_default=lambda name: describe.find_list(
+                name, describe.describe_broker(current.options)
+            ),
             protect=secrets.protect,
         )
 

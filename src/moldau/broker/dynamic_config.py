@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.cluster.cluster_admin import ClusterAdmin
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.listener_options import find_listener_declaration
 from moldau.errors import InvalidConfigError, KafkaError
 from moldau.model import BrokerId

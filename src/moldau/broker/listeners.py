@@ -17,8 +17,7 @@ from moldau.broker.api import DispatchTable, Services
 from moldau.broker.authentication import RefusedClients, SaslGate, SaslSession
 from moldau.broker.dispatch import RequestPump
 from moldau.broker.security import BrokerSecurity
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.declarations.network import split_address
 from moldau.config.listeners import Listener, is_loopback
 from moldau.errors import StartupError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from moldau.broker.ports import Ports, zookeeper_tls_options
 from moldau.clock import Clock
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import CurrentBrokerOptions
 from moldau.config.declarations.security import TlsOptions
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.listeners import Listener

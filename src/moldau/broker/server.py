@@ -46,8 +46,7 @@ from moldau.cluster.rules.metadata_image import (
     Endpoint,
     MetadataImage,
 )
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError

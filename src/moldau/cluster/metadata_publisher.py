@@ -35,7 +35,8 @@ from moldau.cluster.rules.metadata_image import (
     newest_states,
     split_changes,
 )
-from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
+from moldau.config.broker_options import UNKNOWN_BROKER_SETTINGS
+from moldau.config.topic_options import UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import (
     Coordination,
     CoordinationError,

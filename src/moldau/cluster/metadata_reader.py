@@ -26,7 +26,8 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.cluster.topic_operations import assignment_of
 from moldau.cluster.znodes import find_topic_to_delete
-from moldau.config.topic_options import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
+from moldau.config.broker_options import UNKNOWN_BROKER_SETTINGS
+from moldau.config.topic_options import UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.model import (

@@ -7,10 +7,11 @@ open, the data directories. Rule: values in, values out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Final, NamedTuple, cast
+from typing import Final, NoReturn, cast
 
 from moldau.config.declarations.cluster import IdentityOptions, ReplicationOptions, ZookeeperOptions
 from moldau.config.declarations.coordinators import (
@@ -42,7 +43,12 @@ from moldau.model import (
     TRANSACTION_STATE_TOPIC,
 )
 
+_log = logging.getLogger("moldau.config")
+
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+
+UNKNOWN_BROKER_SETTINGS: Mapping[str, str] = MappingProxyType({"log.cleanup.suspended": "true"})
+"""What applies in the place of settings that cannot be read."""
 
 THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
     ("Identity and cluster", IdentityOptions),
@@ -133,12 +139,11 @@ class BrokerOptions(
             for one in cast("tuple[Listener, ...]", values["open_listeners"])
         }
         options = cls(values)
-        conflict = find_conflict(options)
-        if conflict is not None:
-            raise ConfigurationError(_placed(layers, conflict.name, conflict.message))
-        unserved = find_unserved(static, options)
-        if unserved:
-            lines = (_placed(layers, one.name, f"{one.name} {one.message}") for one in unserved)
+        for check in _CHECKS:
+            check(options)
+        unsupported = find_unsupported(static, options)
+        if unsupported:
+            lines = (_placed(layers, one, f"{one} {text}") for one, text in unsupported.items())
             raise ConfigurationError("\n".join(lines))
         return options
 
@@ -159,10 +164,7 @@ class BrokerOptions(
             )
         if cluster_wide and declared.reload is Reload.PER_BROKER:
             raise InvalidConfigError(f"{name} can only be set for one broker; give the broker's id")
-        try:
-            declared.parse(value)
-        except ValueError as fault:
-            raise InvalidConfigError(declared.message(value, fault)) from None
+        declared.require(value)
 
     def value_of(self, name: str) -> object:
         """The value of an option by its dotted name."""
@@ -216,6 +218,47 @@ class BrokerOptions(
         )
 
 
+class CurrentBrokerOptions:
+    """The options in force, and the `net.port.ConnectionLimits` of the listeners.
+
+    `BrokerOptions` never changes; when a dynamic setting does, others take the place of the old
+    ones here. Code that needs the newest value keeps this object and reads `options` each time. It
+    belongs to the broker's event loop.
+    """
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        self._static = static
+        self._replace_options(BrokerOptions.resolve(static))
+
+    def _replace_options(self, options: BrokerOptions) -> None:
+        self.options = options
+        self.connections_max_idle_ms = options.connections_max_idle_ms
+        self.is_protected = options.is_protected
+        self.max_connection_creation_rate = options.max_connection_creation_rate
+        self.max_connection_creation_rate_on = options.max_connection_creation_rate_on
+        self.max_connections = options.max_connections
+        self.max_connections_for = options.max_connections_for
+        self.max_connections_on = options.max_connections_on
+        self.max_connections_per_ip = options.max_connections_per_ip
+        self.socket_request_max_bytes = options.socket_request_max_bytes
+
+    def apply(self, dynamic: Mapping[str, str], default: Mapping[str, str]) -> None:
+        """Apply what was set dynamically, for this broker and for all.
+
+        With values that are not valid, written past the brokers, the options in force stay; when
+        the broker has just started these are a guess, by which nothing is deleted or compacted.
+        """
+        try:
+            self._replace_options(BrokerOptions.resolve(self._static, dynamic, default))
+        except ConfigurationError as error:
+            _log.error("the broker's dynamic settings are not applied: %s", error)
+            layers = self.options.layers
+            if not layers.dynamic and not layers.default_dynamic:
+                self._replace_options(
+                    BrokerOptions.resolve(self._static, {}, UNKNOWN_BROKER_SETTINGS)
+                )
+
+
 def _parse_addresses(
     options: BrokerOptions, name: str, addresses: tuple[str, ...]
 ) -> tuple[Listener, ...]:
@@ -241,23 +284,14 @@ def _placed(layers: Layers, name: str, message: str) -> str:
 
 
 # What must hold between several options of a broker. Each check says what to do.
-#
-# Rule: values in, values out.
 
 
-class Conflict(NamedTuple):
-    """A whole message, and the option at whose line it is reported."""
-
-    name: str
-    message: str
+def _refuse(options: BrokerOptions, name: str, message: str) -> NoReturn:
+    """A whole message, reported at the line of an option."""
+    raise ConfigurationError(_placed(options.layers, name, message))
 
 
-def find_conflict(options: BrokerOptions) -> Conflict | None:
-    """The first check that fails."""
-    return next((found for check in _CHECKS if (found := check(options)) is not None), None)
-
-
-def _check_ids(options: BrokerOptions) -> Conflict | None:
+def _check_ids(options: BrokerOptions) -> None:
     given = {
         name: values[name]
         for name in ("broker.id", "node.id")
@@ -265,201 +299,143 @@ def _check_ids(options: BrokerOptions) -> Conflict | None:
         if name in values
     }
     if options.broker_id != options.node_id:
-        return Conflict(
-            name="node.id",
-            message=f"node.id={given['node.id']} differs from broker.id={given['broker.id']}; "
-            "set one of the two",
-        )
+        message = f"node.id={given['node.id']} differs from broker.id={given['broker.id']}; "
+        _refuse(options, "node.id", message + "set one of the two")
     if options.broker_id == -1 and not options.broker_id_generation_enable:
-        return Conflict(
-            name="broker.id.generation.enable",
-            message="broker.id is not set and broker.id.generation.enable is false; set broker.id",
-        )
+        name = "broker.id.generation.enable"
+        _refuse(options, name, f"broker.id is not set and {name} is false; set broker.id")
     generates = not options.is_alone and options.broker_id_generation_enable
     if generates and options.broker_id > options.reserved_broker_max_id:
-        return Conflict(
-            name="broker.id",
-            message=f"broker.id={options.broker_id} is above reserved.broker.max.id="
+        _refuse(
+            options,
+            "broker.id",
+            f"broker.id={options.broker_id} is above reserved.broker.max.id="
             f"{options.reserved_broker_max_id}; take a smaller id or raise the limit",
         )
-    return None
 
 
-def _check_directories(options: BrokerOptions) -> Conflict | None:
+def _check_directories(options: BrokerOptions) -> None:
     name = "log.dirs" if _is_set(options, "log.dirs") else "log.dir"
     if not options.log_dirs:
-        return Conflict(name=name, message=f"{name} is empty; name at least one directory")
+        _refuse(options, name, f"{name} is empty; name at least one directory")
     repeated = _find_repeated(options.log_dirs)
     if repeated is not None:
-        return Conflict(name=name, message=f"{name} names {repeated} twice; name it once")
-    return None
+        _refuse(options, name, f"{name} names {repeated} twice; name it once")
 
 
-def _check_listeners(options: BrokerOptions) -> Conflict | None:
+def _check_listeners(options: BrokerOptions) -> None:
     if not options.open_listeners:
-        return Conflict(
-            name="listeners",
-            message="listeners leaves nothing to listen on; name an address that is not in "
+        _refuse(
+            options,
+            "listeners",
+            "listeners leaves nothing to listen on; name an address that is not in "
             "controller.listener.names, e.g. PLAINTEXT://127.0.0.1:9092",
         )
     repeated = _find_repeated(
         f"{one.host}:{one.port}" for one in options.open_listeners if one.port != 0
     )
     if repeated is not None:
-        return Conflict(
-            name="listeners",
-            message=f"listeners names the address {repeated} twice; give each its own port",
-        )
-    return None
+        message = f"listeners names the address {repeated} twice; give each its own port"
+        _refuse(options, "listeners", message)
 
 
-def _check_advertised(options: BrokerOptions) -> Conflict | None:
+def _check_advertised(options: BrokerOptions) -> None:
     name = "advertised.listeners"
     opened = {listener.name for listener in options.open_listeners}
     for listener in options.told_listeners:
         if listener.is_on_all_interfaces:
-            return Conflict(
-                name=name,
-                message=f"{name} has {listener}, which no client can connect to; name a host or "
-                "an address that clients can reach",
-            )
+            advice = ", which no client can connect to; name a host or an address that clients can "
+            _refuse(options, name, f"{name} has {listener}{advice}reach")
         if listener.port == 0:
-            return Conflict(name=name, message=f"{name} has {listener}; name the real port")
+            _refuse(options, name, f"{name} has {listener}; name the real port")
         if listener.name not in opened:
-            return Conflict(
-                name=name,
-                message=f"{name} has {listener}, but listeners has no {listener.name}; add it "
-                "there or remove it here",
-            )
-    return None
+            advice = f", but listeners has no {listener.name}; add it there or remove it here"
+            _refuse(options, name, f"{name} has {listener}{advice}")
 
 
-def _check_inter_broker(options: BrokerOptions) -> Conflict | None:
-    name = "inter.broker.listener.name"
+def _check_inter_broker(options: BrokerOptions) -> None:
+    name, other = "inter.broker.listener.name", "security.inter.broker.protocol"
     wanted = options.inter_broker_listener_name
     if not wanted and options.inter_broker_listener is None and not options.is_alone:
-        protocol = options.security_inter_broker_protocol
-        return Conflict(
-            name="security.inter.broker.protocol",
-            message=f"security.inter.broker.protocol={protocol} is the protocol of no listener, so "
-            "brokers would not find each other; set it to that of one, or set "
-            "inter.broker.listener.name",
+        _refuse(
+            options,
+            other,
+            f"{other}={options.security_inter_broker_protocol} is the protocol of no listener, so "
+            f"brokers would not find each other; set it to that of one, or set {name}",
         )
-    if not wanted:
-        return None
-    if _is_set(options, "security.inter.broker.protocol"):
-        return Conflict(
-            name=name,
-            message=f"{name} and security.inter.broker.protocol are both set; remove one",
-        )
-    if wanted.upper() not in {listener.name for listener in options.open_listeners}:
-        return Conflict(
-            name=name,
-            message=f"{name}={wanted} is not among listeners; name one of them",
-        )
-    return None
+    if wanted and _is_set(options, other):
+        _refuse(options, name, f"{name} and {other} are both set; remove one")
+    if wanted and wanted.upper() not in {listener.name for listener in options.open_listeners}:
+        _refuse(options, name, f"{name}={wanted} is not among listeners; name one of them")
 
 
-def _check_session_timeouts(options: BrokerOptions) -> Conflict | None:
-    if options.group_min_session_timeout_ms <= options.group_max_session_timeout_ms:
-        return None
-    return Conflict(
-        name="group.min.session.timeout.ms",
-        message=f"group.min.session.timeout.ms={options.group_min_session_timeout_ms} is larger "
-        f"than group.max.session.timeout.ms={options.group_max_session_timeout_ms}; lower one or "
-        "raise the other",
-    )
+_GROUP_UNITS = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+_SHARE_UNITS = ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks")
 
 
-def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
-    return _check_defaults(
-        options,
-        "consumer",
-        ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
-    ) or _check_heartbeats(options, "consumer")
-
-
-def _check_share_groups(options: BrokerOptions) -> Conflict | None:
-    units = (
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "assignment.interval.ms",
-        "record.lock.duration.ms",
-        "delivery.count.limit",
-        "partition.max.record.locks",
-    )
-    return _check_defaults(options, "share", units) or _check_heartbeats(options, "share")
-
-
-def _check_streams_groups(options: BrokerOptions) -> Conflict | None:
+def _check_groups(options: BrokerOptions) -> None:
+    _check_order(options, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    _check_group_defaults(options, "consumer", _GROUP_UNITS)
+    _check_group_defaults(options, "share", (*_GROUP_UNITS, *_SHARE_UNITS))
     copies, most = (
         options.group_streams_num_standby_replicas,
         options.group_streams_max_standby_replicas,
     )
     if copies > most:
         name = "group.streams.num.standby.replicas"
-        return Conflict(
-            name=name,
-            message=f"{name}={copies} is more than group.streams.max.standby.replicas={most}; "
-            "lower it or raise the bound",
-        )
-    units = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
-    return _check_defaults(options, "streams", units) or _check_heartbeats(options, "streams")
+        message = f"{name}={copies} is more than group.streams.max.standby.replicas={most}; "
+        _refuse(options, name, message + "lower it or raise the bound")
+    _check_group_defaults(options, "streams", _GROUP_UNITS)
 
 
-def _check_defaults(options: BrokerOptions, kind: str, units: tuple[str, ...]) -> Conflict | None:
+def _check_group_defaults(options: BrokerOptions, kind: str, units: tuple[str, ...]) -> None:
     """What a group has by default lies within what a single one may be given."""
     for unit in units:
         name, least, most = (f"group.{kind}.{word}{unit}" for word in ("", "min.", "max."))
         value, lowest, highest = (_number(options, one) for one in (name, least, most))
         if not lowest <= value <= highest:
-            return Conflict(
-                name=next((one for one in (name, least, most) if _is_set(options, one)), name),
-                message=f"{name}={value} is not within {least}={lowest} and {most}={highest}; "
+            _refuse(
+                options,
+                next((one for one in (name, least, most) if _is_set(options, one)), name),
+                f"{name}={value} is not within {least}={lowest} and {most}={highest}; "
                 "change it or the bounds",
             )
-    return None
-
-
-def _check_heartbeats(options: BrokerOptions, kind: str) -> Conflict | None:
     heartbeat, session = (f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
     heartbeat_ms, session_ms = _number(options, heartbeat), _number(options, session)
-    if heartbeat_ms < session_ms:
-        return None
-    return Conflict(
-        name=heartbeat if _is_set(options, heartbeat) else session,
-        message=f"{heartbeat}={heartbeat_ms} is not smaller than {session}={session_ms}, so "
-        "members would be lost between two heartbeats; lower it",
-    )
+    if heartbeat_ms >= session_ms:
+        _refuse(
+            options,
+            heartbeat if _is_set(options, heartbeat) else session,
+            f"{heartbeat}={heartbeat_ms} is not smaller than {session}={session_ms}, so "
+            "members would be lost between two heartbeats; lower it",
+        )
+
+
+def _check_compaction_lag(options: BrokerOptions) -> None:
+    lag = "log.cleaner.{}.compaction.lag.ms"
+    _check_order(options, lag.format("min"), lag.format("max"))
+
+
+def _check_follower_waits(options: BrokerOptions) -> None:
+    if options.replica_fetch_wait_max_ms > options.replica_lag_time_max_ms:
+        _refuse(
+            options,
+            "replica.fetch.wait.max.ms",
+            f"replica.fetch.wait.max.ms={options.replica_fetch_wait_max_ms} is larger than "
+            f"replica.lag.time.max.ms={options.replica_lag_time_max_ms}, so idle followers would "
+            "fall out of sync; lower it",
+        )
+
+
+def _check_order(options: BrokerOptions, least: str, most: str) -> None:
+    lowest, highest = _number(options, least), _number(options, most)
+    if lowest > highest:
+        message = f"{least}={lowest} is larger than {most}={highest}; lower one or raise the other"
+        _refuse(options, least, message)
 
 
 def _number(options: BrokerOptions, name: str) -> int:
     return cast("int", options.value_of(name))
-
-
-def _check_compaction_lag(options: BrokerOptions) -> Conflict | None:
-    lowest, highest = (
-        options.log_cleaner_min_compaction_lag_ms,
-        options.log_cleaner_max_compaction_lag_ms,
-    )
-    if lowest <= highest:
-        return None
-    return Conflict(
-        name="log.cleaner.min.compaction.lag.ms",
-        message=f"log.cleaner.min.compaction.lag.ms={lowest} is larger than "
-        f"log.cleaner.max.compaction.lag.ms={highest}; lower one or raise the other",
-    )
-
-
-def _check_follower_waits(options: BrokerOptions) -> Conflict | None:
-    if options.replica_fetch_wait_max_ms <= options.replica_lag_time_max_ms:
-        return None
-    return Conflict(
-        name="replica.fetch.wait.max.ms",
-        message=f"replica.fetch.wait.max.ms={options.replica_fetch_wait_max_ms} is larger than "
-        f"replica.lag.time.max.ms={options.replica_lag_time_max_ms}, so idle followers would fall "
-        "out of sync; lower it",
-    )
 
 
 def _is_set(options: BrokerOptions, name: str) -> bool:
@@ -475,16 +451,13 @@ def _find_repeated(items: Iterable[str]) -> str | None:
     return None
 
 
-_CHECKS: tuple[Callable[[BrokerOptions], Conflict | None], ...] = (
+_CHECKS: tuple[Callable[[BrokerOptions], None], ...] = (
     _check_ids,
     _check_directories,
     _check_listeners,
     _check_advertised,
     _check_inter_broker,
-    _check_session_timeouts,
-    _check_consumer_groups,
-    _check_share_groups,
-    _check_streams_groups,
+    _check_groups,
     _check_compaction_lag,
     _check_follower_waits,
 )
@@ -493,16 +466,9 @@ _CHECKS: tuple[Callable[[BrokerOptions], Conflict | None], ...] = (
 # Settings that ask for protection or for copies that this broker cannot give.
 #
 # A file that was written for another broker may say who may connect, who may read, where the other
-# copies are. Whoever passes over such a line serves everybody, or keeps the only copy, and nobody
-# knows. So these stop the start, each with what to do instead; options whose loss costs nothing are
-# only warned of (`unknown`). An empty value asks for nothing. Rule: values in, values out.
-
-
-class Unserved(NamedTuple):
-    """A setting and the rest of the message that begins with its name."""
-
-    name: str
-    message: str
+# copies are. A broker that ignores such a line serves everybody, or keeps the only copy, unnoticed.
+# So these stop the start, each with what to do instead; options whose loss costs nothing only cause
+# a warning (`describe.find_unknown`). An empty value asks for nothing.
 
 
 _NO_KERBEROS: Final = (
@@ -546,14 +512,21 @@ _HARMLESS: Final = frozenset({"", "none", "false"})
 """Values that ask for nothing: `ssl.client.auth=none`, `remote.log.storage.system.enable=false`."""
 
 
-def find_unserved(settings: Mapping[str, str], options: BrokerOptions) -> list[Unserved]:
-    """Everything in what a broker is started with that it must not be started with."""
-    named = ((name, find_missing(name, value)) for name, value in settings.items())
-    found = (unserved for check in _SUPPORT_CHECKS if (unserved := check(options)) is not None)
-    return [*(Unserved(name, missing) for name, missing in named if missing), *found]
+def find_unsupported(settings: Mapping[str, str], options: BrokerOptions) -> dict[str, str]:
+    """What a broker must not be started with: settings, and the rest of the message about each."""
+    named = ((name, find_missing_support(name, value)) for name, value in settings.items())
+    found = {name: missing for name, missing in named if missing}
+    if options.is_alone:
+        quorum = _find_quorum(options)
+        if quorum is not None:
+            found[quorum[0]] = _ALONE.format(quorum[1])
+        roles = set(options.process_roles)
+        if len(roles) == 1:
+            found["process.roles"] = _ONE_ROLE[roles.pop()]
+    return found
 
 
-def find_missing(name: str, value: str) -> str | None:
+def find_missing_support(name: str, value: str) -> str | None:
     """What a setting asks for in vain; None when it asks for nothing that would be missed."""
     if value.strip().lower() in _HARMLESS:
         return None
@@ -565,50 +538,28 @@ def _is_like(name: str, pattern: str) -> bool:
     return name.startswith(pattern.partition("*")[0]) and fnmatchcase(name, pattern)
 
 
-def _check_quorum(options: BrokerOptions) -> Unserved | None:
+def _find_quorum(options: BrokerOptions) -> tuple[str, int] | None:
     """Several controllers mean several brokers that share their topics. Here each would be alone
     with topics of its own, and acks=all would be one copy."""
-    if not options.is_alone:
-        return None
-    for name, members in (
-        ("controller.quorum.voters", options.controller_quorum_voters),
-        ("controller.quorum.bootstrap.servers", options.controller_quorum_bootstrap_servers),
-    ):
-        if len(members) > 1:
-            return Unserved(
-                name,
-                f"names {len(members)} controllers, and Moldau has no quorum of its own: this "
-                "broker would be alone, with copies nowhere else. Join brokers by a ZooKeeper "
-                "(zookeeper.connect=host:port, or moldau start --zookeeper host:port), or remove "
-                "the line for a broker alone",
-            )
-    return None
+    members = {
+        "controller.quorum.voters": options.controller_quorum_voters,
+        "controller.quorum.bootstrap.servers": options.controller_quorum_bootstrap_servers,
+    }
+    return next(((name, len(given)) for name, given in members.items() if len(given) > 1), None)
 
 
-def _check_roles(options: BrokerOptions) -> Unserved | None:
-    roles = options.process_roles
-    if not options.is_alone or not roles or {"broker", "controller"} <= set(roles):
-        return None
-    (role,) = set(roles)
-    if role == "controller":
-        return Unserved(
-            "process.roles",
-            "asks for a controller without a broker, and every Moldau broker can be the "
-            "controller: start the brokers only",
-        )
-    return Unserved(
-        "process.roles",
-        "asks for a broker whose controller is another process, and Moldau has no quorum of its "
-        "own: this broker would be alone, with copies nowhere else. Join brokers by a ZooKeeper "
-        "(zookeeper.connect=host:port, or moldau start --zookeeper host:port), or set "
-        "process.roles=broker,controller for a broker alone",
-    )
-
-
-_SUPPORT_CHECKS: Final[tuple[Callable[[BrokerOptions], Unserved | None], ...]] = (
-    _check_quorum,
-    _check_roles,
+_NO_QUORUM: Final = (
+    "and Moldau has no quorum of its own: this broker would be alone, with copies nowhere else. "
+    "Join brokers by a ZooKeeper (zookeeper.connect=host:port, or moldau start --zookeeper "
+    "host:port), or "
 )
+_ALONE: Final = f"names {{}} controllers, {_NO_QUORUM}remove the line for a broker alone"
+_ONE_ROLE: Final = {
+    "controller": "asks for a controller without a broker, and every Moldau broker can be the "
+    "controller: start the brokers only",
+    "broker": f"asks for a broker whose controller is another process, {_NO_QUORUM}set "
+    "process.roles=broker,controller for a broker alone",
+}
 
 
 # The settings that the brokers' own topics have, wherever they come from. A rule.

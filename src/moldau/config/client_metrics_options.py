@@ -7,8 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from moldau.config.option import INT, LIST, OptionSet, Reload, Rule, between, option, suggest
-from moldau.errors import InvalidConfigError
+from moldau.config.option import INT, LIST, OptionSet, Reload, Rule, between, option
 
 MATCHED = (
     "client_instance_id",
@@ -36,7 +35,7 @@ def _find_match_fault(items: tuple[str, ...]) -> str | None:
 _PATTERNS: Rule[tuple[str, ...]] = Rule("a list of name=pattern", _find_match_fault)
 
 
-class ClientMetricsOptions(OptionSet):
+class ClientMetricsOptions(OptionSet, reload=Reload.CLUSTER_WIDE):
     """One subscription. Kafka's words: `ClientMetricsConfigs`."""
 
     metrics = option(
@@ -44,7 +43,6 @@ class ClientMetricsOptions(OptionSet):
         LIST,
         (),
         "Which metrics clients are asked for, by the beginnings of their names; * for all.",
-        reload=Reload.CLUSTER_WIDE,
     )
     interval_ms = option(
         "interval.ms",
@@ -52,7 +50,6 @@ class ClientMetricsOptions(OptionSet):
         300_000,
         "How often they push them.",
         between(100, 3_600_000),
-        reload=Reload.CLUSTER_WIDE,
     )
     match = option(
         "match",
@@ -61,21 +58,12 @@ class ClientMetricsOptions(OptionSet):
         "Which clients: name=pattern, all of which have to fit. The names are "
         f"{', '.join(MATCHED)}; without any, all clients are meant.",
         _PATTERNS,
-        reload=Reload.CLUSTER_WIDE,
     )
 
     @classmethod
     def check_all(cls, settings: Mapping[str, str]) -> None:
         """Raise InvalidConfigError unless a subscription can have exactly these settings."""
-        for name, text in settings.items():
-            declared = cls.find_declaration(name)
-            if declared is None:
-                hint = suggest(name, cls.declarations())
-                raise InvalidConfigError(f"Unknown client metrics config name: {name}{hint}")
-            try:
-                declared.parse(text)
-            except ValueError as fault:
-                raise InvalidConfigError(declared.message(text, fault)) from None
+        cls.check_settings(settings, "client metrics")
 
     @classmethod
     def find_list_default(cls, name: str) -> str | None:

@@ -561,24 +561,24 @@ class ConsumerOptions(ClientOptions):
         options = super().read(keywords)
         options._refuse_other_protocols()
         if options.heartbeat_interval_ms >= options.session_timeout_ms:
-            _refuse_option(
+            _refuse(
                 f"heartbeat.interval.ms={options.heartbeat_interval_ms} is not less than "
                 f"session.timeout.ms={options.session_timeout_ms}"
             )
         if not options.partition_assignment_strategy:
-            _refuse_option("partition.assignment.strategy names nothing")
+            _refuse("partition.assignment.strategy names nothing")
         return options
 
     def _refuse_other_protocols(self) -> None:
         """What means nothing with a protocol is refused, as by Java's consumer."""
         if self.group_protocol == "classic":
             if "group_remote_assignor" in self.given:
-                _refuse_option("group.remote.assignor needs group.protocol=consumer")
+                _refuse("group.remote.assignor needs group.protocol=consumer")
             return
         for name, instead in _OF_CLASSIC.items():
             if name in self.given:
                 called = name.replace("_", ".")
-                _refuse_option(f"{called} means nothing with group.protocol=consumer: {instead}")
+                _refuse(f"{called} means nothing with group.protocol=consumer: {instead}")
 
 
 _OF_CLASSIC = {
@@ -586,10 +586,6 @@ _OF_CLASSIC = {
     "heartbeat_interval_ms": "the broker's group.consumer.heartbeat.interval.ms counts",
     "partition_assignment_strategy": "the broker assigns; see group.remote.assignor",
 }
-
-
-def _refuse_option(message: str) -> NoReturn:
-    raise ConfigurationError(message)
 
 
 class QueueOptions(ClientOptions):
@@ -626,13 +622,7 @@ class QueueOptions(ClientOptions):
         "before 4.2 give whole batches.",
         one_of("auto", "batch_optimized", "record_limit"),
     )
-    fetch_min_bytes = option(
-        "fetch.min.bytes",
-        INT,
-        1,
-        "How many bytes a broker collects before it answers, up to fetch.max.wait.ms.",
-        at_least(0),
-    )
+    fetch_min_bytes = ConsumerOptions.fetch_min_bytes
     fetch_max_wait_ms = option(
         "fetch.max.wait.ms",
         INT,
@@ -642,20 +632,8 @@ class QueueOptions(ClientOptions):
         at_least(0),
         importance=Importance.LOW,
     )
-    fetch_max_bytes = option(
-        "fetch.max.bytes",
-        INT,
-        50 * MIB,
-        "How many bytes one answer of a broker has at most; one batch is given in any case.",
-        at_least(0),
-    )
-    check_crcs = option(
-        "check.crcs",
-        BOOLEAN,
-        True,
-        "Whether the checksum of each batch is checked. It costs next to nothing.",
-        importance=Importance.LOW,
-    )
+    fetch_max_bytes = ConsumerOptions.fetch_max_bytes
+    check_crcs = ConsumerOptions.check_crcs
     client_rack = option(
         "client.rack",
         STRING,

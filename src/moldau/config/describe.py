@@ -8,10 +8,10 @@ synonym is in the chain. Rule: values in, values out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from moldau.config.broker_options import BrokerOptions, find_missing
+from moldau.config.broker_options import BrokerOptions, find_missing_support
 from moldau.config.client_metrics_options import ClientMetricsOptions
 from moldau.config.group_options import GroupConfigOptions
 from moldau.config.listener_options import PREFIX, is_listener_option
@@ -214,11 +214,6 @@ def _described_unknown(name: str, source: OptionSource) -> DescribedOption:
 # refused changes nothing. They are stored and applied in `cluster`.
 
 
-def check_topic_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
-    """Raise InvalidConfigError unless a topic can have exactly these settings."""
-    TopicOptions.check_all(settings, broker)
-
-
 def check_broker_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
     """Raise InvalidConfigError unless this broker can have exactly these dynamic settings."""
     for name, value in settings.items():
@@ -233,21 +228,10 @@ def check_default_broker_settings(settings: Mapping[str, str], broker: BrokerOpt
     _check_together(broker, broker.layers.dynamic, settings)
 
 
-def check_group_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
-    """Raise InvalidConfigError unless a group can have exactly these settings."""
-    GroupConfigOptions.check_all(settings, broker)
-
-
-def find_topic_list(name: str, broker: BrokerOptions) -> str | None:
-    """What a list of a topic is when the topic does not set it; None for what is no list."""
-    found = (one for one in describe_topic({}, broker) if one.name == name)
-    return next((one.value or "" for one in found if one.type is OptionType.LIST), None)
-
-
-def find_broker_list(name: str, broker: BrokerOptions) -> str | None:
-    """What a list of this broker is at the moment; None for what is no list."""
-    found = (one for one in describe_broker(broker) if one.name == name)
-    return next((one.value or "" for one in found if one.type is OptionType.LIST), None)
+def find_list(name: str, described: Iterable[DescribedOption]) -> str | None:
+    """The value of a list, for appending to it; None for what is no list."""
+    found = (one for one in described if one.name == name and one.type is OptionType.LIST)
+    return next((one.value or "" for one in found), None)
 
 
 def _check_together(
@@ -297,13 +281,15 @@ class UnknownOption(NamedTuple):
 def find_unknown(settings: Mapping[str, str]) -> list[UnknownOption]:
     """Every setting of a broker whose name nobody declares, in the order of the settings.
 
-    Those that stop the start (`unserved`) are left out: there is more to say of them.
+    Those that stop the start are left out: their messages say more.
     """
     known = BrokerOptions.declarations()
     strange = [
         (name, _advise(name))
         for name, value in settings.items()
-        if name not in known and not is_listener_option(name) and find_missing(name, value) is None
+        if name not in known
+        and not is_listener_option(name)
+        and find_missing_support(name, value) is None
     ]
     strange += [(name, _NOBODYS) for name in settings if _is_of_no_listener(name, settings)]
     return [

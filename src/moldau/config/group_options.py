@@ -26,7 +26,6 @@ from moldau.config.option import (
     one_of,
     option,
     parse_offset_reset,
-    suggest,
 )
 from moldau.errors import InvalidConfigError
 
@@ -44,7 +43,7 @@ def _parse_start(text: str) -> OffsetReset:
 _SHARE_START = Kind(OptionType.STRING, _parse_start)
 
 
-class GroupConfigOptions(OptionSet):
+class GroupConfigOptions(OptionSet, reload=Reload.CLUSTER_WIDE):
     """What one group can have of its own. Kafka's words: `GroupConfig`."""
 
     consumer_session_timeout_ms = option(
@@ -55,7 +54,6 @@ class GroupConfigOptions(OptionSet):
         "group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms, and "
         "larger than consumer.heartbeat.interval.ms.",
         at_least(1),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.consumer.session.timeout.ms",
     )
     consumer_heartbeat_interval_ms = option(
@@ -65,7 +63,6 @@ class GroupConfigOptions(OptionSet):
         "With the consumer protocol, how often members of the group are told to report. Bounded "
         "by group.consumer.min.heartbeat.interval.ms and group.consumer.max.heartbeat.interval.ms.",
         at_least(1),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.consumer.heartbeat.interval.ms",
     )
     consumer_assignment_interval_ms = option(
@@ -76,7 +73,6 @@ class GroupConfigOptions(OptionSet):
         "least. Bounded by group.consumer.min.assignment.interval.ms and "
         "group.consumer.max.assignment.interval.ms.",
         at_least(0),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.consumer.assignment.interval.ms",
     )
 
@@ -88,7 +84,6 @@ class GroupConfigOptions(OptionSet):
         "group.share.min.session.timeout.ms and group.share.max.session.timeout.ms, and larger "
         "than share.heartbeat.interval.ms.",
         at_least(1),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.session.timeout.ms",
     )
     share_heartbeat_interval_ms = option(
@@ -98,7 +93,6 @@ class GroupConfigOptions(OptionSet):
         "How often members of the share group are told to report. Bounded by "
         "group.share.min.heartbeat.interval.ms and group.share.max.heartbeat.interval.ms.",
         at_least(1),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.heartbeat.interval.ms",
     )
     share_assignment_interval_ms = option(
@@ -108,7 +102,6 @@ class GroupConfigOptions(OptionSet):
         "How long the share group keeps an assignment of partitions at least. Bounded by "
         "group.share.min.assignment.interval.ms and group.share.max.assignment.interval.ms.",
         at_least(0),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.assignment.interval.ms",
     )
     share_record_lock_duration_ms = option(
@@ -119,7 +112,6 @@ class GroupConfigOptions(OptionSet):
         "Bounded by group.share.min.record.lock.duration.ms and "
         "group.share.max.record.lock.duration.ms.",
         at_least(1_000),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.record.lock.duration.ms",
     )
     share_delivery_count_limit = option(
@@ -129,7 +121,6 @@ class GroupConfigOptions(OptionSet):
         "How often a record is delivered to the share group at most. Bounded by "
         "group.share.min.delivery.count.limit and group.share.max.delivery.count.limit.",
         at_least(2),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.delivery.count.limit",
     )
     share_partition_max_record_locks = option(
@@ -140,7 +131,6 @@ class GroupConfigOptions(OptionSet):
         "group.share.min.partition.max.record.locks and "
         "group.share.max.partition.max.record.locks.",
         at_least(100),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.partition.max.record.locks",
     )
     share_auto_offset_reset = option(
@@ -149,7 +139,6 @@ class GroupConfigOptions(OptionSet):
         OffsetReset(ResetTo.LATEST),
         "Where the share group begins in a partition that it has not read yet: earliest, latest, "
         "or by_duration:PT1H (as far back as that, ISO 8601).",
-        reload=Reload.CLUSTER_WIDE,
     )
     share_isolation_level = option(
         "share.isolation.level",
@@ -158,14 +147,12 @@ class GroupConfigOptions(OptionSet):
         "Whether the share group gets records of transactions before they are committed, or that "
         "were aborted.",
         one_of("read_committed", "read_uncommitted"),
-        reload=Reload.CLUSTER_WIDE,
     )
     share_renew_acknowledge_enable = option(
         "share.renew.acknowledge.enable",
         BOOLEAN,
         True,
         "Whether members of the share group may renew the lock of a record.",
-        reload=Reload.CLUSTER_WIDE,
     )
 
     streams_session_timeout_ms = option(
@@ -176,7 +163,6 @@ class GroupConfigOptions(OptionSet):
         "group.streams.min.session.timeout.ms and group.streams.max.session.timeout.ms, and larger "
         "than streams.heartbeat.interval.ms.",
         at_least(1),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.streams.session.timeout.ms",
     )
     streams_heartbeat_interval_ms = option(
@@ -186,7 +172,6 @@ class GroupConfigOptions(OptionSet):
         "How often members of the streams group are told to report. Bounded by "
         "group.streams.min.heartbeat.interval.ms and group.streams.max.heartbeat.interval.ms.",
         at_least(1),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.streams.heartbeat.interval.ms",
     )
     streams_num_standby_replicas = option(
@@ -196,7 +181,6 @@ class GroupConfigOptions(OptionSet):
         "How many copies of a task's state other instances of the streams group keep. At most "
         "group.streams.max.standby.replicas.",
         at_least(0),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.streams.num.standby.replicas",
     )
     streams_initial_rebalance_delay_ms = option(
@@ -206,7 +190,6 @@ class GroupConfigOptions(OptionSet):
         "How long the streams group waits for more members when it gets its first one, before it "
         "assigns tasks.",
         at_least(0),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.streams.initial.rebalance.delay.ms",
     )
     streams_assignment_interval_ms = option(
@@ -216,7 +199,6 @@ class GroupConfigOptions(OptionSet):
         "How long the streams group keeps an assignment of tasks at least. Bounded by "
         "group.streams.min.assignment.interval.ms and group.streams.max.assignment.interval.ms.",
         at_least(0),
-        reload=Reload.CLUSTER_WIDE,
         broker_default="group.streams.assignment.interval.ms",
     )
 
@@ -228,7 +210,6 @@ class GroupConfigOptions(OptionSet):
         "often (KIP-1191); none without a name. It has to begin with "
         "errors.deadletterqueue.topic.name.prefix, and to have set "
         "errors.deadletterqueue.group.enable.",
-        reload=Reload.CLUSTER_WIDE,
     )
     errors_deadletterqueue_copy_record_enable = option(
         "errors.deadletterqueue.copy.record.enable",
@@ -236,21 +217,12 @@ class GroupConfigOptions(OptionSet):
         False,
         "Whether the dead-letter topic of the share group gets the records themselves, or only "
         "where they are and what became of them.",
-        reload=Reload.CLUSTER_WIDE,
     )
 
     @classmethod
     def check_all(cls, settings: Mapping[str, str], broker: BrokerOptions) -> None:
         """Raise InvalidConfigError unless a group can have exactly these settings."""
-        for name, text in settings.items():
-            declared = cls.find_declaration(name)
-            if declared is None:
-                hint = suggest(name, cls.declarations())
-                raise InvalidConfigError(f"Unknown group config name: {name}{hint}")
-            try:
-                declared.parse(text)
-            except ValueError as fault:
-                raise InvalidConfigError(declared.message(text, fault)) from None
+        cls.check_settings(settings, "group")
         _check_dead_letters(
             value_in_group(cls.errors_deadletterqueue_topic_name, settings, ""),
             broker.errors_deadletterqueue_topic_name_prefix,
@@ -272,15 +244,12 @@ class GroupConfigOptions(OptionSet):
         ):
             if bounded.name in settings:
                 _check_bounds(bounded, _effective(bounded, settings, broker), broker)
-        _check_heartbeats(
-            cls.consumer_session_timeout_ms, cls.consumer_heartbeat_interval_ms, settings, broker
-        )
-        _check_heartbeats(
-            cls.share_session_timeout_ms, cls.share_heartbeat_interval_ms, settings, broker
-        )
-        _check_heartbeats(
-            cls.streams_session_timeout_ms, cls.streams_heartbeat_interval_ms, settings, broker
-        )
+        for session, heartbeat in (
+            (cls.consumer_session_timeout_ms, cls.consumer_heartbeat_interval_ms),
+            (cls.share_session_timeout_ms, cls.share_heartbeat_interval_ms),
+            (cls.streams_session_timeout_ms, cls.streams_heartbeat_interval_ms),
+        ):
+            _check_heartbeats(session, heartbeat, settings, broker)
 
 
 def value_in_group(declared: Option[V], settings: Mapping[str, str], otherwise: V) -> V:

@@ -26,10 +26,22 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import ClassVar, Final, Generic, NamedTuple, NoReturn, Self, TypeVar, cast, overload
+from typing import (
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    NoReturn,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from moldau.config.properties import origin_of
-from moldau.errors import ConfigurationError
+from moldau.errors import ConfigurationError, InvalidConfigError
 
 # A `Kind` reads one of Kafka's config types; a `Rule` narrows it (a range, a choice of words). Both
 # report a fault as the end of a message that begins with `name=value`, e.g. "is not a whole
@@ -236,24 +248,24 @@ class Fallback:
         return value * self.factor
 
 
+class OptionDetails(TypedDict, total=False):
+    """What an option has beside its name, kind, default and documentation."""
+
+    reload: Reload
+    """That of the class (`class TopicOptions(OptionSet, reload=...)`) where it is not given."""
+    importance: Importance
+    broker_default: str | None
+    """The broker option that gives a topic or a group its value when it has none of its own."""
+    falls_back_to: tuple[Fallback, ...]
+    sensitive: bool
+    ignored: bool
+    """Accepted, and not used."""
+    internal: bool
+    """Not on the reference page and not in DescribeConfigs, as in Kafka."""
+
+
 class Option(Generic[V]):
     """The declaration of one option. Made by `option`, `optional` and `inherited` below."""
-
-    __slots__ = (
-        "attribute",
-        "broker_default",
-        "default",
-        "documentation",
-        "falls_back_to",
-        "importance",
-        "is_ignored",
-        "is_internal",
-        "is_sensitive",
-        "kind",
-        "name",
-        "reload",
-        "rule",
-    )
 
     def __init__(
         self,
@@ -262,29 +274,21 @@ class Option(Generic[V]):
         default: V | None,
         documentation: str,
         rule: Rule[V] | None = None,
-        *,
-        reload: Reload = Reload.READ_ONLY,
-        importance: Importance = Importance.MEDIUM,
-        broker_default: str | None = None,
-        falls_back_to: tuple[Fallback, ...] = (),
-        sensitive: bool = False,
-        ignored: bool = False,
-        internal: bool = False,
+        **details: Unpack[OptionDetails],
     ) -> None:
         self.name = name
         self.kind = kind
         self.default = default
-        self.documentation = f"{documentation} {_IGNORED}" if ignored else documentation
-        self.is_ignored = ignored
+        self.is_ignored = details.get("ignored", False)
+        self.documentation = f"{documentation} {_IGNORED}" if self.is_ignored else documentation
         self.rule = rule
-        self.reload = reload
-        self.importance = importance
-        # The broker option that gives a topic its value when the topic has none of its own.
-        self.broker_default = broker_default
-        self.falls_back_to = falls_back_to
-        self.is_sensitive = sensitive
-        # Not on the reference page and not in DescribeConfigs, as in Kafka.
-        self.is_internal = internal
+        self.has_own_reload = "reload" in details
+        self.reload = details.get("reload", Reload.READ_ONLY)
+        self.importance = details.get("importance", Importance.MEDIUM)
+        self.broker_default = details.get("broker_default")
+        self.falls_back_to = details.get("falls_back_to", ())
+        self.is_sensitive = details.get("sensitive", False)
+        self.is_internal = details.get("internal", False)
         self.attribute = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
@@ -310,6 +314,13 @@ class Option(Generic[V]):
             raise ValueError(fault)
         return value
 
+    def require(self, text: str) -> V:
+        """Read a text of somebody who changes a config; raises InvalidConfigError."""
+        try:
+            return self.parse(text)
+        except ValueError as fault:
+            raise InvalidConfigError(self.message(text, fault)) from None
+
     def message(self, text: str, fault: ValueError) -> str:
         """The whole message about a text that `parse` refused; a password is not repeated."""
         return f"{self.name}={'…' if self.is_sensitive else text} {fault}"
@@ -329,26 +340,10 @@ def option(
     default: V,
     documentation: str,
     rule: Rule[V] | None = None,
-    *,
-    reload: Reload = Reload.READ_ONLY,
-    importance: Importance = Importance.MEDIUM,
-    broker_default: str | None = None,
-    falls_back_to: tuple[Fallback, ...] = (),
-    sensitive: bool = False,
+    **details: Unpack[OptionDetails],
 ) -> Option[V]:
     """Declare an option that always has a value."""
-    return Option(
-        name,
-        kind,
-        default,
-        documentation,
-        rule,
-        reload=reload,
-        importance=importance,
-        broker_default=broker_default,
-        falls_back_to=falls_back_to,
-        sensitive=sensitive,
-    )
+    return Option(name, kind, default, documentation, rule, **details)
 
 
 def optional(
@@ -356,28 +351,10 @@ def optional(
     kind: Kind[V],
     documentation: str,
     rule: Rule[V] | None = None,
-    *,
-    reload: Reload = Reload.READ_ONLY,
-    importance: Importance = Importance.MEDIUM,
-    broker_default: str | None = None,
-    sensitive: bool = False,
-    ignored: bool = False,
-    internal: bool = False,
+    **details: Unpack[OptionDetails],
 ) -> Option[V | None]:
     """Declare an option that is None when nobody set it."""
-    declared = Option(
-        name,
-        kind,
-        None,
-        documentation,
-        rule,
-        reload=reload,
-        importance=importance,
-        broker_default=broker_default,
-        sensitive=sensitive,
-        ignored=ignored,
-        internal=internal,
-    )
+    declared = Option(name, kind, None, documentation, rule, **details)
     # A rule on V is never asked about None, so the wider type is safe to promise.
     return cast("Option[V | None]", declared)
 
@@ -387,22 +364,10 @@ def inherited(
     kind: Kind[V],
     documentation: str,
     rule: Rule[V] | None = None,
-    *,
-    falls_back_to: tuple[Fallback, ...],
-    reload: Reload = Reload.READ_ONLY,
-    importance: Importance = Importance.MEDIUM,
+    **details: Unpack[OptionDetails],
 ) -> Option[V]:
-    """Declare an option that takes another's value when nobody set it: `log.roll.ms`."""
-    return Option(
-        name,
-        kind,
-        None,
-        documentation,
-        rule,
-        reload=reload,
-        importance=importance,
-        falls_back_to=falls_back_to,
-    )
+    """Declare an option that takes the value of another when it is not set: `log.roll.ms`."""
+    return Option(name, kind, None, documentation, rule, **details)
 
 
 class OptionSet:
@@ -410,11 +375,17 @@ class OptionSet:
 
     _declared: ClassVar[Mapping[str, AnyOption]] = {}
 
-    def __init_subclass__(cls, *, ignored: Iterable[AnyOption] = ()) -> None:
-        """`ignored` are declared by a table: nobody reads them, so they need no typed attribute."""
+    def __init_subclass__(
+        cls, *, ignored: Iterable[AnyOption] = (), reload: Reload = Reload.READ_ONLY
+    ) -> None:
+        """`ignored` options are declared by a table: their values are not read, so they need no
+        typed attribute. `reload` is that of the options that do not say otherwise."""
         for one in ignored:
             one.attribute = one.name.replace(".", "_")
             setattr(cls, one.attribute, one)
+        for declared in vars(cls).values():
+            if isinstance(declared, Option) and not declared.has_own_reload:
+                declared.reload = reload
         found = (v for base in cls.__mro__ for v in vars(base).values() if isinstance(v, Option))
         cls._declared = {declared.name: declared for declared in found}
 
@@ -433,6 +404,16 @@ class OptionSet:
     @classmethod
     def find_declaration(cls, name: str) -> AnyOption | None:
         return cls._declared.get(name)
+
+    @classmethod
+    def check_settings(cls, settings: Mapping[str, str], called: str) -> None:
+        """Raise InvalidConfigError for a name without a declaration, and for a wrong text."""
+        for name, text in settings.items():
+            declared = cls.find_declaration(name)
+            if declared is None:
+                hint = suggest(name, cls.declarations())
+                raise InvalidConfigError(f"Unknown {called} config name: {name}{hint}")
+            declared.require(text)
 
     def replace(self, **values: object) -> Self:
         """A copy with other values by attribute name, unchecked: for tests and derived topics."""

@@ -25,7 +25,6 @@ from moldau.config.option import (
     MAX_LONG,
     SET,
     STRING,
-    AnyOption,
     OptionSet,
     Reload,
     Rule,
@@ -35,11 +34,8 @@ from moldau.config.option import (
     one_of,
     option,
     optional,
-    suggest,
 )
 from moldau.errors import InvalidConfigError
-
-_DYNAMIC = Reload.CLUSTER_WIDE
 
 _THROTTLED = r"[0-9]+:[0-9]+\Z"
 
@@ -58,7 +54,7 @@ _THROTTLED_REPLICAS = Rule("* or a list of partition:broker", _find_throttled_fa
 _ONLY_FALSE = Rule("false", _find_tiered_fault)
 
 
-class TopicOptions(OptionSet, ignored=ignored.TOPICS):
+class TopicOptions(OptionSet, ignored=ignored.TOPICS, reload=Reload.CLUSTER_WIDE):
     """One topic's options, resolved. Tests that want tiny segments set `internal.segment.bytes`."""
 
     cleanup_policy = option(
@@ -69,7 +65,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "retention.bytes; compact keeps the last record of every key; both together do both. "
         "An empty list keeps everything.",
         any_of("compact", "delete"),
-        reload=_DYNAMIC,
         broker_default="log.cleanup.policy",
     )
     cleanup_suspended = option(
@@ -79,7 +74,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "Delete and compact nothing, whatever cleanup.policy and retention say. Set by Moldau on "
         "topics that it found in a folder of Kafka's, whose settings were kept elsewhere. It ends "
         "when cleanup.policy, retention.ms or retention.bytes is set, or when it is unset.",
-        reload=_DYNAMIC,
         broker_default="log.cleanup.suspended",
     )
     compression_type = option(
@@ -90,7 +84,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "costs the broker nothing; any other word makes the broker compress again what arrives in "
         "another codec.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        reload=_DYNAMIC,
         broker_default="compression.type",
     )
     compression_gzip_level = option(
@@ -100,7 +93,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The level at which the broker compresses when compression.type is gzip; -1 is the "
         "codec's own default.",
         GZIP_LEVEL,
-        reload=_DYNAMIC,
         broker_default="compression.gzip.level",
     )
     compression_lz4_level = option(
@@ -109,7 +101,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         9,
         "The level at which the broker compresses when compression.type is lz4.",
         between(1, 17),
-        reload=_DYNAMIC,
         broker_default="compression.lz4.level",
     )
     compression_zstd_level = option(
@@ -118,7 +109,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         3,
         "The level at which the broker compresses when compression.type is zstd.",
         between(-131072, 22),
-        reload=_DYNAMIC,
         broker_default="compression.zstd.level",
     )
     delete_retention_ms = option(
@@ -128,7 +118,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "How long the tombstones of a compacted topic stay. A reader that starts at the beginning "
         "has this much time to reach the end and still see every deletion.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.cleaner.delete.retention.ms",
     )
     file_delete_delay_ms = option(
@@ -138,7 +127,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "How long a dropped segment stays on disk, renamed to .deleted, before its file is "
         "removed. Reads that are under way finish in this time.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.segment.delete.delay.ms",
     )
     flush_messages = option(
@@ -149,7 +137,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "default leaves it to the operating system: with several replicas, replication is the "
         "better safety.",
         at_least(1),
-        reload=_DYNAMIC,
         broker_default="log.flush.interval.messages",
     )
     flush_ms = option(
@@ -159,7 +146,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "Flush the log to disk (fsync) when its oldest unflushed record is this old. The default "
         "leaves it to the operating system.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.flush.interval.ms",
     )
     follower_replication_throttled_replicas = option(
@@ -169,7 +155,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "Replicas whose copying is slowed down on the follower's side: partition:broker pairs, or "
         "* for all of the topic.",
         _THROTTLED_REPLICAS,
-        reload=_DYNAMIC,
     )
     index_interval_bytes = option(
         "index.interval.bytes",
@@ -178,7 +163,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "An index entry is written each time this many bytes were appended. Smaller values find "
         "an offset in fewer steps and make larger index files.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.index.interval.bytes",
     )
     leader_replication_throttled_replicas = option(
@@ -188,7 +172,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "Replicas whose copying is slowed down on the leader's side: partition:broker pairs, or * "
         "for all of the topic.",
         _THROTTLED_REPLICAS,
-        reload=_DYNAMIC,
     )
     max_compaction_lag_ms = option(
         "max.compaction.lag.ms",
@@ -197,7 +180,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The longest time for which a record of a compacted topic may stay out of the cleaner's "
         "reach.",
         at_least(1),
-        reload=_DYNAMIC,
         broker_default="log.cleaner.max.compaction.lag.ms",
     )
     max_message_bytes = option(
@@ -207,7 +189,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The largest batch of records that is taken, as it arrives (after compression). Consumers "
         "read larger batches than their own limits allow, so they need no change.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="message.max.bytes",
     )
     message_timestamp_after_max_ms = option(
@@ -217,7 +198,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "How far a record's timestamp may be ahead of the broker's clock before its batch is "
         "refused. Not used with LogAppendTime.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.message.timestamp.after.max.ms",
     )
     message_timestamp_before_max_ms = option(
@@ -227,7 +207,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "How far a record's timestamp may be behind the broker's clock before its batch is "
         "refused. Not used with LogAppendTime.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.message.timestamp.before.max.ms",
     )
     message_timestamp_type = option(
@@ -237,7 +216,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "Whose clock a record's timestamp shows: the producer's (CreateTime) or the broker's at "
         "the append (LogAppendTime).",
         one_of("CreateTime", "LogAppendTime"),
-        reload=_DYNAMIC,
         broker_default="log.message.timestamp.type",
     )
     min_cleanable_dirty_ratio = option(
@@ -247,7 +225,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The cleaner takes up a compacted log when this share of it has not been cleaned yet. It "
         "bounds the space that superseded records waste.",
         between(0, 1),
-        reload=_DYNAMIC,
         broker_default="log.cleaner.min.cleanable.ratio",
     )
     min_compaction_lag_ms = option(
@@ -257,7 +234,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The shortest time for which a record of a compacted topic is kept even when a newer one "
         "of its key exists.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas = option(
@@ -268,7 +244,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "with fewer nothing new is committed. Three replicas and a value of 2 survive the loss of "
         "any one broker. Counts at most the number of replicas.",
         at_least(1),
-        reload=_DYNAMIC,
         broker_default="min.insync.replicas",
     )
     preallocate = option(
@@ -276,7 +251,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         BOOLEAN,
         False,
         "Reserve the whole size of a new segment's file when it is made.",
-        reload=_DYNAMIC,
         broker_default="log.preallocate",
     )
     record_validation = option(
@@ -287,7 +261,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "refuses nonsense before a consumer meets it; header checks the batch's header and "
         "checksum only, for trusted producers and large compressed batches.",
         one_of("full", "header"),
-        reload=_DYNAMIC,
         broker_default="log.record.validation",
     )
     remote_log_copy_disable = option(
@@ -297,6 +270,7 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "With tiered storage, stop copying segments away. Moldau has no tiered storage, so only "
         "false is taken.",
         _ONLY_FALSE,
+        reload=Reload.READ_ONLY,
     )
     remote_log_delete_on_disable = option(
         "remote.log.delete.on.disable",
@@ -305,6 +279,7 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "With tiered storage, delete the remote data when it is turned off. Moldau has no tiered "
         "storage, so only false is taken.",
         _ONLY_FALSE,
+        reload=Reload.READ_ONLY,
     )
     errors_deadletterqueue_group_enable = option(
         "errors.deadletterqueue.group.enable",
@@ -312,7 +287,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         False,
         "Whether share groups may have this topic as their dead-letter topic (KIP-1191): brokers "
         "write to it on behalf of clients that may not do so themselves.",
-        reload=_DYNAMIC,
     )
     remote_storage_enable = option(
         "remote.storage.enable",
@@ -320,6 +294,7 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         False,
         "Keep old segments in tiered storage. Moldau has none, so only false is taken.",
         _ONLY_FALSE,
+        reload=Reload.READ_ONLY,
     )
     retention_bytes = option(
         "retention.bytes",
@@ -327,7 +302,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         -1,
         "The size to which a partition may grow before its oldest segments are dropped; -1 for no "
         "limit. It counts per partition, and only with cleanup.policy delete.",
-        reload=_DYNAMIC,
         broker_default="log.retention.bytes",
     )
     retention_ms = option(
@@ -337,7 +311,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The age at which a segment is dropped, by the timestamp of its newest record; -1 for no "
         "limit. Only with cleanup.policy delete.",
         at_least(-1),
-        reload=_DYNAMIC,
         broker_default="log.retention.ms",
     )
     segment_bytes = option(
@@ -347,7 +320,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The size of a segment file. Retention and cleaning work on whole segments, so smaller "
         "ones follow the limits more closely at the price of more files.",
         at_least(1 << 20),
-        reload=_DYNAMIC,
         broker_default="log.segment.bytes",
     )
     segment_index_bytes = option(
@@ -356,7 +328,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         10 << 20,
         "The largest size of a segment's offset index. A segment is rolled when its index is full.",
         at_least(4),
-        reload=_DYNAMIC,
         broker_default="log.index.size.max.bytes",
     )
     segment_jitter_ms = option(
@@ -366,7 +337,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "A random time up to this is taken off segment.ms, so that not all partitions roll at "
         "the same moment.",
         at_least(0),
-        reload=_DYNAMIC,
         broker_default="log.roll.jitter.ms",
     )
     segment_ms = option(
@@ -376,7 +346,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "The age at which a segment is rolled even if it is not full, so that retention and "
         "cleaning can take it.",
         at_least(1),
-        reload=_DYNAMIC,
         broker_default="log.roll.ms",
     )
     unclean_leader_election_enable = option(
@@ -386,7 +355,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "Let a replica that is not in sync become the leader when no other is left. The topic is "
         "available again, and acknowledged records may be lost. The same as "
         "unclean.recovery.strategy=aggressive, which goes first where it is set.",
-        reload=_DYNAMIC,
         broker_default="unclean.leader.election.enable",
     )
     unclean_recovery_strategy = optional(
@@ -399,7 +367,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "best log of those that answer lead at once, and acknowledged records may be lost. Not "
         "set, it is aggressive with unclean.leader.election.enable=true, and else balanced.",
         one_of("none", "balanced", "aggressive"),
-        reload=_DYNAMIC,
         broker_default="unclean.recovery.strategy",
     )
     internal_segment_bytes = optional(
@@ -407,7 +374,6 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         INT,
         "For tests: a segment size below the smallest that segment.bytes allows.",
         at_least(1),
-        reload=_DYNAMIC,
         internal=True,
     )
 
@@ -418,34 +384,17 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         if not overrides:
             return inherited
         values = {
-            declared.attribute: _parse(declared, text)
+            declared.attribute: declared.require(text)
             for name, text in overrides.items()
             if (declared := cls.find_declaration(name)) is not None
         }
         return _checked_together(inherited.replace(**values))
 
     @classmethod
-    def check(cls, name: str, value: str) -> None:
-        """Raise InvalidConfigError when a topic cannot have this setting."""
-        declared = cls.find_declaration(name)
-        if declared is None:
-            hint = suggest(name, cls.declarations())
-            raise InvalidConfigError(f"Unknown topic config name: {name}{hint}")
-        _parse(declared, value)
-
-    @classmethod
     def check_all(cls, overrides: Mapping[str, str], broker: BrokerOptions) -> None:
         """Raise InvalidConfigError when a topic cannot have these settings together."""
-        for name, value in overrides.items():
-            cls.check(name, value)
+        cls.check_settings(overrides, "topic")
         cls.resolve(overrides, broker)
-
-
-def _parse(declared: AnyOption, text: str) -> object:
-    try:
-        return declared.parse(text)
-    except ValueError as fault:
-        raise InvalidConfigError(declared.message(text, fault)) from None
 
 
 # One broker has one set of values at a time, and every topic without overrides shares the result.
@@ -484,8 +433,7 @@ def _checked_together(options: TopicOptions) -> TopicOptions:
 SUSPENDED = "cleanup.suspended"
 
 UNKNOWN_TOPIC_SETTINGS: Mapping[str, str] = MappingProxyType({SUSPENDED: "true"})
-UNKNOWN_BROKER_SETTINGS: Mapping[str, str] = MappingProxyType({"log.cleanup.suspended": "true"})
-"""What counts in the place of settings that cannot be read."""
+"""What applies in the place of settings that cannot be read."""
 
 CONFIRMING_OPTIONS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 """Who sets one of these has thought about what may be deleted."""

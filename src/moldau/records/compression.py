@@ -17,6 +17,8 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import cramjam
+
 from moldau.errors import (
     BadCompressionError,
     ConfigurationError,

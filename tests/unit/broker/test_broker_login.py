@@ -10,7 +10,7 @@ import pytest
 
 from moldau.broker.ports import Ports
 from moldau.broker.security import BrokerSecurity
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import CurrentBrokerOptions
 from moldau.errors import ConfigurationError
 from moldau.metrics.figures import BrokerFigures
 from moldau.simulation.manual_clock import ManualClock

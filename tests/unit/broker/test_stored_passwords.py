@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from moldau.broker.dynamic_config import DynamicBrokerConfig, StoredPasswords
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.errors import InvalidConfigError
 from moldau.security.password_encoder import is_encoded
 from moldau.tasks import TaskSupervisor

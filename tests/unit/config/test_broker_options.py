@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.describe import describe_broker, find_unknown
 from moldau.config.option import MAX_INT, OptionSource
 from moldau.config.properties import load_properties

@@ -7,24 +7,25 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.describe import (
     check_broker_settings,
     check_default_broker_settings,
-    check_topic_settings,
-    find_broker_list,
-    find_topic_list,
+    describe_broker,
+    describe_topic,
+    find_list,
 )
+from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvalidConfigError
 
 BROKER = BrokerOptions.resolve({"log.cleanup.policy": "compact"})
 
 
 def test_good_settings_pass() -> None:
-    check_topic_settings({"retention.ms": "1", "cleanup.policy": "compact"}, BROKER)
+    TopicOptions.check_all({"retention.ms": "1", "cleanup.policy": "compact"}, BROKER)
     check_broker_settings({"leader.replication.throttled.rate": "1"}, BROKER)
     check_default_broker_settings({"max.connections": "1"}, BROKER)
 
 
 def test_each_setting_is_checked() -> None:
     with pytest.raises(InvalidConfigError, match="Unknown topic config name"):
-        check_topic_settings({"retention": "1"}, BROKER)
+        TopicOptions.check_all({"retention": "1"}, BROKER)
     with pytest.raises(InvalidConfigError, match="cannot change while the broker runs"):
         check_broker_settings({"listeners": "PLAINTEXT://:1"}, BROKER)
     with pytest.raises(InvalidConfigError, match="can only be set for one broker"):
@@ -55,15 +56,15 @@ def test_settings_replace_those_of_their_own_level() -> None:
 
 
 def test_a_list_that_is_not_set_begins_with_what_it_inherits() -> None:
-    assert find_topic_list("cleanup.policy", BROKER) == "compact"
-    assert find_topic_list("leader.replication.throttled.replicas", BROKER) == ""
-    assert find_broker_list("log.cleanup.policy", BROKER) == "compact"
+    assert find_list("cleanup.policy", describe_topic({}, BROKER)) == "compact"
+    assert find_list("leader.replication.throttled.replicas", describe_topic({}, BROKER)) == ""
+    assert find_list("log.cleanup.policy", describe_broker(BROKER)) == "compact"
 
 
 def test_what_is_no_list_has_no_items() -> None:
-    assert find_topic_list("retention.ms", BROKER) is None
-    assert find_topic_list("from.the.future", BROKER) is None
-    assert find_broker_list("max.connections", BROKER) is None
+    assert find_list("retention.ms", describe_topic({}, BROKER)) is None
+    assert find_list("from.the.future", describe_topic({}, BROKER)) is None
+    assert find_list("max.connections", describe_broker(BROKER)) is None
 
 
 def test_appending_adds_what_is_missing() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.describe import check_group_settings, describe_group_configs
+from moldau.config.describe import describe_group_configs
 from moldau.config.group_options import GroupConfigOptions, value_in_group
 from moldau.config.option import OptionSource
 from moldau.errors import InvalidConfigError
@@ -26,7 +26,7 @@ BROKER = BrokerOptions.resolve({"group.consumer.session.timeout.ms": "50000"})
     ],
 )
 def test_a_group_can_have_what_lies_within_the_bounds(settings: dict[str, str]) -> None:
-    check_group_settings(settings, BROKER)
+    GroupConfigOptions.check_all(settings, BROKER)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_group_can_have_what_lies_within_the_bounds(settings: dict[str, str]) 
 )
 def test_everything_else_is_refused_with_a_message(settings: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigError, match=message):
-        check_group_settings(settings, BROKER)
+        GroupConfigOptions.check_all(settings, BROKER)
 
 
 def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
@@ -57,10 +57,10 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
             "group.consumer.min.heartbeat.interval.ms": "1000",
         }
     )
-    check_group_settings({SESSION: "5001"}, broker)
+    GroupConfigOptions.check_all({SESSION: "5001"}, broker)
     with pytest.raises(InvalidConfigError, match=r"not larger than consumer\.heartbeat"):
-        check_group_settings({SESSION: "5000"}, broker)
-    check_group_settings({SESSION: "5000", HEARTBEAT: "1000"}, broker)
+        GroupConfigOptions.check_all({SESSION: "5000"}, broker)
+    GroupConfigOptions.check_all({SESSION: "5000", HEARTBEAT: "1000"}, broker)
 
 
 def test_what_a_group_has_and_what_it_would_have_otherwise_is_described() -> None:
@@ -106,11 +106,11 @@ def test_a_text_that_is_no_value_counts_as_not_set(text: str | None, value: int)
 )
 def test_a_share_group_has_bounds(setting: dict[str, str], fault: str) -> None:
     with pytest.raises(InvalidConfigError, match=re.escape(fault)):
-        check_group_settings(setting, BROKER)
+        GroupConfigOptions.check_all(setting, BROKER)
 
 
 def test_a_share_group_may_begin_as_far_back_as_it_likes() -> None:
-    check_group_settings(
+    GroupConfigOptions.check_all(
         {
             "share.auto.offset.reset": "by_duration:PT1H",
             "share.isolation.level": "read_committed",

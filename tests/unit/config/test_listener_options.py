@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.broker_options import BrokerOptions
-from moldau.config.current import CurrentBrokerOptions
+from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.describe import (
     check_broker_settings,
     check_default_broker_settings,

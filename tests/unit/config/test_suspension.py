@@ -2,10 +2,13 @@
 
 import pytest
 
-from moldau.config.broker_options import BrokerOptions, find_internal_configs
+from moldau.config.broker_options import (
+    UNKNOWN_BROKER_SETTINGS,
+    BrokerOptions,
+    find_internal_configs,
+)
 from moldau.config.topic_options import (
     SUSPENDED,
-    UNKNOWN_BROKER_SETTINGS,
     UNKNOWN_TOPIC_SETTINGS,
     TopicOptions,
     with_confirmation,

@@ -143,7 +143,7 @@ def test_tests_may_have_tiny_segments() -> None:
     ],
 )
 def test_a_good_setting_passes(name: str, value: str) -> None:
-    TopicOptions.check(name, value)
+    TopicOptions.check_settings({name: value}, "topic")
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_a_good_setting_passes(name: str, value: str) -> None:
 )
 def test_a_bad_setting_is_refused_with_a_reason(name: str, value: str, message: str) -> None:
     with pytest.raises(InvalidConfigError, match=message.replace("?", r"\?")):
-        TopicOptions.check(name, value)
+        TopicOptions.check_settings({name: value}, "topic")
 
 
 def test_settings_that_contradict_each_other_are_refused_together() -> None:
     settings = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
     for name, value in settings.items():
-        TopicOptions.check(name, value)
+        TopicOptions.check_settings({name: value}, "topic")
     with pytest.raises(InvalidConfigError, match=r"min.compaction.lag.ms=10 is larger than"):
         TopicOptions.check_all(settings, BROKER)
 

@@ -276,7 +276,7 @@ class LogOptions(OptionSet, ignored=ignored.LOGS):
     )
 
 
-class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
+class CleanerOptions(OptionSet, ignored=ignored.CLEANER, reload=Reload.CLUSTER_WIDE):
     """Compaction."""
 
     log_cleaner_enable = option(
@@ -285,13 +285,13 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         True,
         "Compact the topics whose cleanup.policy names compact. Leave it on: the offsets of "
         "consumer groups live in such a topic.",
+        reload=Reload.READ_ONLY,
     )
     log_cleaner_io_max_bytes_per_second = option(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE,
         MAX_DOUBLE,
         "How much the cleaner may read and write per second.",
-        reload=_DYNAMIC,
     )
     log_cleaner_dedupe_buffer_size = option(
         "log.cleaner.dedupe.buffer.size",
@@ -299,7 +299,6 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         128 << 20,
         "Memory for the keys that one round of the cleaner compares, 24 bytes for each: some five "
         "million in the default. With more of them in a log, the cleaner takes several rounds.",
-        reload=_DYNAMIC,
     )
     log_cleaner_io_buffer_size = option(
         "log.cleaner.io.buffer.size",
@@ -307,14 +306,12 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         512 << 10,
         "Memory through which the cleaner reads and writes.",
         at_least(0),
-        reload=_DYNAMIC,
     )
     log_cleaner_io_buffer_load_factor = option(
         "log.cleaner.io.buffer.load.factor",
         DOUBLE,
         0.9,
         "How full the cleaner's memory for keys may become; more than 0.9 counts as that.",
-        reload=_DYNAMIC,
     )
     log_cleaner_backoff_ms = option(
         "log.cleaner.backoff.ms",
@@ -322,7 +319,6 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         15_000,
         "How long the cleaner rests when there is nothing to clean.",
         at_least(0),
-        reload=_DYNAMIC,
     )
     log_cleaner_min_cleanable_ratio = option(
         "log.cleaner.min.cleanable.ratio",
@@ -331,7 +327,6 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         "The share of a log that must be uncleaned before the cleaner takes it up. The default of "
         "min.cleanable.dirty.ratio.",
         between(0, 1),
-        reload=_DYNAMIC,
     )
     log_cleaner_delete_retention_ms = option(
         "log.cleaner.delete.retention.ms",
@@ -339,7 +334,6 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         DAY_MS,
         "How long tombstones stay. The default of delete.retention.ms.",
         at_least(0),
-        reload=_DYNAMIC,
     )
     log_cleaner_min_compaction_lag_ms = option(
         "log.cleaner.min.compaction.lag.ms",
@@ -348,7 +342,6 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         "The shortest time for which a superseded record is kept. The default of "
         "min.compaction.lag.ms.",
         at_least(0),
-        reload=_DYNAMIC,
     )
     log_cleaner_max_compaction_lag_ms = option(
         "log.cleaner.max.compaction.lag.ms",
@@ -357,5 +350,4 @@ class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
         "The longest time for which a record may stay out of the cleaner's reach. The default of "
         "max.compaction.lag.ms.",
         at_least(1),
-        reload=_DYNAMIC,
     )

@@ -45,7 +45,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _PER_BROKER: Final = Reload.PER_BROKER
 
 
-class TlsOptions(OptionSet):
+class TlsOptions(OptionSet, reload=Reload.PER_BROKER):
     """Certificates and keys, of a broker as of a client."""
 
     ssl_keystore_type = optional(
@@ -54,7 +54,6 @@ class TlsOptions(OptionSet):
         "The format of the key store: PEM or PKCS12. What the file is counts, whatever is said "
         "here; Java's own format, JKS, is not read: `keytool -importkeystore` makes PKCS12 of it.",
         one_of(*STORE_TYPES),
-        reload=_PER_BROKER,
         ignored=True,
     )
     ssl_keystore_location = optional(
@@ -62,14 +61,12 @@ class TlsOptions(OptionSet):
         STRING,
         "The file with the certificate chain and its private key. It is read again when it "
         "changes; new connections get the new certificate.",
-        reload=_PER_BROKER,
         importance=Importance.HIGH,
     )
     ssl_keystore_password = optional(
         "ssl.keystore.password",
         PASSWORD,
         "The password of a PKCS12 key store.",
-        reload=_PER_BROKER,
         sensitive=True,
         importance=Importance.HIGH,
     )
@@ -77,7 +74,6 @@ class TlsOptions(OptionSet):
         "ssl.key.password",
         PASSWORD,
         "The password of the private key.",
-        reload=_PER_BROKER,
         sensitive=True,
         importance=Importance.HIGH,
     )
@@ -85,7 +81,6 @@ class TlsOptions(OptionSet):
         "ssl.keystore.key",
         PASSWORD,
         "The private key itself as PEM, in place of a file.",
-        reload=_PER_BROKER,
         sensitive=True,
         importance=Importance.HIGH,
     )
@@ -93,7 +88,6 @@ class TlsOptions(OptionSet):
         "ssl.keystore.certificate.chain",
         PASSWORD,
         "The certificate chain itself as PEM, in place of a file.",
-        reload=_PER_BROKER,
         sensitive=True,
         importance=Importance.HIGH,
     )
@@ -102,7 +96,6 @@ class TlsOptions(OptionSet):
         STRING,
         "The format of the trust store: PEM or PKCS12, as with ssl.keystore.type.",
         one_of(*STORE_TYPES),
-        reload=_PER_BROKER,
         ignored=True,
     )
     ssl_truststore_location = optional(
@@ -110,14 +103,12 @@ class TlsOptions(OptionSet):
         STRING,
         "The file with the certificates of those who are trusted. Without one, a client trusts "
         "whom its operating system trusts.",
-        reload=_PER_BROKER,
         importance=Importance.HIGH,
     )
     ssl_truststore_password = optional(
         "ssl.truststore.password",
         PASSWORD,
         "The password of a PKCS12 trust store.",
-        reload=_PER_BROKER,
         sensitive=True,
         importance=Importance.HIGH,
     )
@@ -125,7 +116,6 @@ class TlsOptions(OptionSet):
         "ssl.truststore.certificates",
         PASSWORD,
         "The trusted certificates themselves as PEM, in place of a file.",
-        reload=_PER_BROKER,
         sensitive=True,
         importance=Importance.HIGH,
     )
@@ -135,6 +125,7 @@ class TlsOptions(OptionSet):
         TLS_VERSIONS,
         "The versions of TLS that are spoken.",
         any_of(*TLS_VERSIONS),
+        reload=Reload.READ_ONLY,
     )
     ssl_protocol = optional(
         "ssl.protocol",
@@ -142,6 +133,7 @@ class TlsOptions(OptionSet):
         "The newest version of TLS; ssl.enabled.protocols says which ones are spoken.",
         one_of(*TLS_VERSIONS, "TLS"),
         ignored=True,
+        reload=Reload.READ_ONLY,
     )
     ssl_cipher_suites = option(
         "ssl.cipher.suites",
@@ -149,6 +141,7 @@ class TlsOptions(OptionSet):
         (),
         "The ciphers of TLS 1.2, by Java's or OpenSSL's names; without them, OpenSSL's choice.",
         importance=Importance.LOW,
+        reload=Reload.READ_ONLY,
     )
     ssl_endpoint_identification_algorithm = option(
         "ssl.endpoint.identification.algorithm",
@@ -158,6 +151,7 @@ class TlsOptions(OptionSet):
         "a broker be anybody whose certificate is trusted.",
         one_of("https", "HTTPS", ""),
         importance=Importance.LOW,
+        reload=Reload.READ_ONLY,
     )
 
 

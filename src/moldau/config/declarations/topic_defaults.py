@@ -21,8 +21,6 @@ from moldau.config.option import (
     optional,
 )
 
-_DYNAMIC = Reload.CLUSTER_WIDE
-
 
 def _find_level_fault(level: int) -> str | None:
     return None if level == -1 or 1 <= level <= 9 else "is neither -1 nor between 1 and 9"
@@ -31,7 +29,7 @@ def _find_level_fault(level: int) -> str | None:
 GZIP_LEVEL = Rule("1 to 9, or -1", _find_level_fault)
 
 
-class TopicDefaultOptions(OptionSet):
+class TopicDefaultOptions(OptionSet, reload=Reload.CLUSTER_WIDE):
     """What a topic gets that does not say otherwise."""
 
     num_partitions = option(
@@ -40,6 +38,7 @@ class TopicDefaultOptions(OptionSet):
         1,
         "The number of partitions of a topic that is created without one.",
         at_least(1),
+        reload=Reload.READ_ONLY,
     )
     default_replication_factor = option(
         "default.replication.factor",
@@ -47,6 +46,7 @@ class TopicDefaultOptions(OptionSet):
         1,
         "The number of replicas of a topic that is created without one.",
         at_least(1),
+        reload=Reload.READ_ONLY,
     )
     auto_create_topics_enable = option(
         "auto.create.topics.enable",
@@ -54,6 +54,7 @@ class TopicDefaultOptions(OptionSet):
         True,
         "Create a topic when a client asks for it by name.",
         importance=Importance.HIGH,
+        reload=Reload.READ_ONLY,
     )
     delete_topic_enable = option(
         "delete.topic.enable",
@@ -61,6 +62,7 @@ class TopicDefaultOptions(OptionSet):
         True,
         "Let clients delete topics.",
         importance=Importance.HIGH,
+        reload=Reload.READ_ONLY,
     )
     create_topic_policy_class_name = optional(
         "create.topic.policy.class.name",
@@ -68,6 +70,7 @@ class TopicDefaultOptions(OptionSet):
         "A Java class that decides which topics may be created. Moldau cannot load it, so a "
         "value stops the start.",
         importance=Importance.LOW,
+        reload=Reload.READ_ONLY,
     )
     alter_config_policy_class_name = optional(
         "alter.config.policy.class.name",
@@ -75,6 +78,7 @@ class TopicDefaultOptions(OptionSet):
         "A Java class that decides which configs may be changed. Moldau cannot load it, so a "
         "value stops the start.",
         importance=Importance.LOW,
+        reload=Reload.READ_ONLY,
     )
     message_max_bytes = option(
         "message.max.bytes",
@@ -83,7 +87,6 @@ class TopicDefaultOptions(OptionSet):
         "The largest batch of records that is taken, as it arrives (after compression). The "
         "default of max.message.bytes.",
         at_least(0),
-        reload=_DYNAMIC,
         importance=Importance.HIGH,
     )
     min_insync_replicas = option(
@@ -93,7 +96,6 @@ class TopicDefaultOptions(OptionSet):
         "With acks=all a write is taken only while at least this many replicas are in sync. The "
         "default of the topic option of this name.",
         at_least(1),
-        reload=_DYNAMIC,
         importance=Importance.HIGH,
     )
     unclean_leader_election_enable = option(
@@ -102,7 +104,6 @@ class TopicDefaultOptions(OptionSet):
         False,
         "Let a replica that is not in sync become the leader when no other is left, at the price "
         "of acknowledged records. The default of the topic option of this name.",
-        reload=_DYNAMIC,
         importance=Importance.HIGH,
     )
     unclean_recovery_strategy = optional(
@@ -111,7 +112,6 @@ class TopicDefaultOptions(OptionSet):
         "What to do when every replica that is known to have all committed records is lost: none, "
         "balanced or aggressive. The default of the topic option of this name.",
         one_of("none", "balanced", "aggressive"),
-        reload=_DYNAMIC,
         importance=Importance.HIGH,
     )
     compression_type = option(
@@ -121,7 +121,6 @@ class TopicDefaultOptions(OptionSet):
         "The codec in which batches are stored; producer keeps them as they arrive. The default "
         "of the topic option of this name.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        reload=_DYNAMIC,
         importance=Importance.HIGH,
     )
     compression_gzip_level = option(
@@ -130,7 +129,6 @@ class TopicDefaultOptions(OptionSet):
         -1,
         "The level at which the broker compresses with gzip; -1 is the codec's own default.",
         GZIP_LEVEL,
-        reload=_DYNAMIC,
     )
     compression_lz4_level = option(
         "compression.lz4.level",
@@ -138,7 +136,6 @@ class TopicDefaultOptions(OptionSet):
         9,
         "The level at which the broker compresses with lz4.",
         between(1, 17),
-        reload=_DYNAMIC,
     )
     compression_zstd_level = option(
         "compression.zstd.level",
@@ -146,7 +143,6 @@ class TopicDefaultOptions(OptionSet):
         3,
         "The level at which the broker compresses with zstd.",
         between(-131072, 22),
-        reload=_DYNAMIC,
     )
     log_message_timestamp_type = option(
         "log.message.timestamp.type",
@@ -155,7 +151,6 @@ class TopicDefaultOptions(OptionSet):
         "Whose clock a record's timestamp shows: the producer's (CreateTime) or the broker's "
         "(LogAppendTime). The default of message.timestamp.type.",
         one_of("CreateTime", "LogAppendTime"),
-        reload=_DYNAMIC,
     )
     log_message_timestamp_before_max_ms = option(
         "log.message.timestamp.before.max.ms",
@@ -164,7 +159,6 @@ class TopicDefaultOptions(OptionSet):
         "How far a record's timestamp may be behind the broker's clock. The default of "
         "message.timestamp.before.max.ms.",
         at_least(0),
-        reload=_DYNAMIC,
     )
     log_message_timestamp_after_max_ms = option(
         "log.message.timestamp.after.max.ms",
@@ -173,7 +167,6 @@ class TopicDefaultOptions(OptionSet):
         "How far a record's timestamp may be ahead of the broker's clock. The default of "
         "message.timestamp.after.max.ms.",
         at_least(0),
-        reload=_DYNAMIC,
     )
     log_record_validation = option(
         "log.record.validation",
@@ -181,5 +174,4 @@ class TopicDefaultOptions(OptionSet):
         "full",
         "Moldau's own: how closely produced batches are checked. The default of record.validation.",
         one_of("full", "header"),
-        reload=_DYNAMIC,
     )

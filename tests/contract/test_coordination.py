@@ -83,7 +83,7 @@ class ServedSession(StoreSession):
         """As if the server had said so."""
         if not self.is_lost:
             self._server.expire(self.session_id)
-            self._lose_and_tell()
+            self._end_session()
 
 
 async def play_served(story: Story, folder: Path, workers: Workers) -> None:
@@ -115,8 +115,8 @@ class RealSession(ZookeeperClient):
     def expire(self) -> None:
         """Return when the session knows; it hears of it when it looks for its connection."""
         port = int(self._settings.servers[0].rpartition(":")[2])
-        end_session(port, self.session_id, self._link.password)
-        link = self._link
+        end_session(port, self.session_id, self._session.password)
+        link = self._session
         eventually(lambda: link.is_lost, "the end of the session")
 
 

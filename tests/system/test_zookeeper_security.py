@@ -97,11 +97,11 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 async def move(session: ZookeeperClient) -> None:
     """Lose the connection, and come back on another one."""
-    session._link.cut()
+    session._session.cut()
     while True:
         with contextlib.suppress(StoreLostError):
             await session.get("/")
-            if session._link.is_attached:
+            if session._session.is_attached:
                 return
         await asyncio.sleep(0.01)
 
@@ -139,7 +139,7 @@ def test_key_stores_of_java_and_both_versions_of_tls_do(secured: Secured, versio
             clientCnxnSocket="org.apache.zookeeper.ClientCnxnSocketNetty",
         )
         async with session_with(secured.servers.fresh_connect(), options) as session:
-            connection = session._link._handler._socket
+            connection = session._session._handler._socket
             assert connection.version() == version  # type: ignore[union-attr]
             await session.create("/a", b"1")
 

@@ -102,7 +102,7 @@ class Watcher:
 
 def find_node(session: ZookeeperClient, servers: Zookeeper) -> ZookeeperNode | None:
     """The one that the session is connected to."""
-    connection = session._link._handler._socket
+    connection = session._session._handler._socket
     assert connection is not None
     try:
         port = connection.getpeername()[1]
@@ -323,7 +323,7 @@ def test_the_lease_of_a_session_that_is_cut_off_ends_before_others_see_it_end(
             await ended.wait()
             assert session.lease_end == -math.inf
             with pytest.raises(OSError, match="the session is over"):
-                session._link._handler.create_connection(
+                session._session._handler.create_connection(
                     ("127.0.0.1", 1)
                 )  # where kazoo would begin another
             with pytest.raises(SessionExpiredError):

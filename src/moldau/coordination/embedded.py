@@ -97,6 +97,8 @@ class EmbeddedStore:
     ) -> None:
         self._database = database
         self._tree = tree
+        self.find = tree.find  # reads are no transactions
+        self.children = tree.children
         self._clock = clock
         self._workers = workers
         self._queue: list[_Request] = []
@@ -149,12 +151,6 @@ class EmbeddedStore:
     async def _close(self) -> None:
         await self._written.wait()
         await self._workers.run(self._database.close)
-
-    def find(self, path: str) -> Entry | None:
-        return self._tree.find(path)
-
-    def children(self, path: str) -> list[str]:
-        return self._tree.children(path)
 
     async def submit(
         self, session: EmbeddedSession, operations: Sequence[TreeOperation]
@@ -412,6 +408,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection, location: str, *, is_new: bool) -> None:
         self._connection = connection
+        self.close = connection.close
         self._location = location
         self._is_new = is_new  # nothing of it is known to be on disk yet
 
@@ -473,9 +470,6 @@ class Database:
         connection.executemany(_PUT, rows)
         connection.execute(_COUNT, (last_id,))
         connection.execute("COMMIT")
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def _keep_private(name: str) -> None:

@@ -139,7 +139,7 @@ class ServiceConnection:
         self.host = host
         self.server = server  # where it ends
         self.session_id = 0  # 0 until the service has answered the first message
-        self.is_broken = False
+        self.is_closed = False
         self._service = service
         self._clock = clock
         self._on_broken = on_broken
@@ -162,15 +162,15 @@ class ServiceConnection:
         self.to_service.release()
         self.to_client.release()
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """By the client. What it has sent may still arrive; what is sent to it does not."""
-        self.is_broken = True
+        self.is_closed = True
         self.to_client.break_down()
 
     def break_down(self) -> None:
         """Nothing under way arrives, and the client is told."""
-        if not self.is_broken:
-            self.give_up()
+        if not self.is_closed:
+            self.close()
             self.to_service.break_down()
             self._clock.call_later(0, self._on_broken)
 
@@ -627,7 +627,7 @@ class SimulatedSession(StoreSession):
         session_id = self.session_id
         if not self.is_lost:
             self._service.clock.call_later(0, lambda: self._service.expire(session_id))
-            self._lose_and_tell()
+            self._end_session()
 
 
 @contextlib.asynccontextmanager

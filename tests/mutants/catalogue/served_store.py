@@ -18,8 +18,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _TIMEOUTS,
-                "SessionTimeouts.take_expired",
-                "late > LOOK_SECONDS",
+                "SessionTimeouts.remove_expired",
+                "late > CHECK_SECONDS",
                 "late > 1000000000.0",
             ),
         ),
@@ -32,7 +32,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _TIMEOUTS,
-                "SessionTimeouts.take_expired",
+                "SessionTimeouts.remove_expired",
                 "silence.timeout_seconds",
                 "0.5 * silence.timeout_seconds",
             ),
@@ -60,9 +60,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _SERVER,
-                "StoreServer._greet",
-                "hello.session_id and hello.seen < self._store.changes_made",
-                "not hello.session_id",
+                "StoreServer._connect",
+                "request.session_id and request.seen < self._store.changes_made",
+                "not request.session_id",
             ),
         ),
         tests=(
@@ -73,7 +73,7 @@ MUTANTS = (
         name="a-broker-outlives-its-supervisor",
         rule="sessions of a served store",
         breaks="a session goes on although nobody serves it any more",
-        edits=(Edit(_SESSION, "StoreSession._connect", "self._lose_and_tell()", "pass"),),
+        edits=(Edit(_SESSION, "StoreSession._connect", "self._end_session()", "pass"),),
         tests=(
             f"{_UNIT}/test_store_server.py::test_sessions_end_with_their_server_and_it_is_known",
         ),

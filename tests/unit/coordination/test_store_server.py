@@ -22,11 +22,13 @@ from moldau.coordination.served.messages import (
     ConnectRequest,
     ReadNodes,
     StoreResponse,
+    StoreSocket,
+    ToService,
     decode_response,
     encode_request,
 )
 from moldau.coordination.served.server import StoreServer, listen_again, listening_beside
-from moldau.coordination.served.session import SocketConnector, StoreSession, StoreSocketConnection
+from moldau.coordination.served.session import SocketConnector, StoreSession
 from moldau.workers import InlineWorkers
 from support.descriptors import no_descriptor_left
 
@@ -44,13 +46,13 @@ class Stage:
         self.path = path
         self.gone = asyncio.Event()
         self.is_cut = False  # no connection is to be had
-        self.connections: list[StoreSocketConnection | None] = []
+        self.connections: list[StoreSocket[ToService] | None] = []
         self._sessions: list[StoreSession] = []
 
     async def connect(self, process_id: int = 0, timeout: float = TIMEOUT) -> StoreSession:
         connector = SocketConnector(str(self.path), self.gone.set)
 
-        def note(*arguments: Any) -> StoreSocketConnection | None:
+        def note(*arguments: Any) -> StoreSocket[ToService] | None:
             if self.is_cut:
                 return None
             self.connections.append(connector(*arguments))
@@ -65,7 +67,7 @@ class Stage:
         """The newest connection breaks, as if the server had dropped it."""
         connection = self.connections[-1]
         assert connection is not None
-        connection._socket._break("as the test wants it")
+        connection._break("as the test wants it")
 
     async def close(self) -> None:
         for session in self._sessions:
@@ -169,7 +171,7 @@ def test_a_client_that_is_silent_for_its_time_out_loses_its_session() -> None:
         await silent.create("/a", ephemeral=True)
         other.watch_data("/a", gone.set)
         await other.get("/a")
-        timer = silent._tick_timer
+        timer = silent._timer
         assert timer is not None
         timer.cancel()  # as SIGSTOP does
         await gone.wait()
@@ -229,7 +231,7 @@ def test_a_client_that_does_not_read_is_not_heard_until_it_does() -> None:
         connected.sendall(b"".join(map(encode_request, (hello, *reads))))
         while len(stage.server._connections) < 2:
             await other.get("/")
-        kept = list(stage.server._connections)[-1]._socket
+        kept = list(stage.server._connections)[-1]
         while kept._is_reading:
             await other.get("/")
         await other.get("/")

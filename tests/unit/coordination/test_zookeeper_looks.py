@@ -34,13 +34,13 @@ def test_a_look_that_fails_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> No
         clock = ManualClock()
         settings = ZookeeperSettings.parse("127.0.0.1:1", session_timeout_ms=3_000)
         session = ZookeeperClient(settings, clock, InlineWorkers())
-        link = session._link
+        link = session._session
         ended: list[bool] = []
-        session._has_begun = True
+        session._is_started = True
         session.on_session_end(lambda: ended.append(True))
         Probe.outcomes = [RuntimeError("odd"), StoreLostError("nobody answers"), None, None]
         monkeypatch.setattr(client, "Session", Probe)
-        session.detached(link)
+        session._on_detached(link)
         for left in (3, 2, 1):
             await clock.advance(3.0)
             await wait_until_idle()

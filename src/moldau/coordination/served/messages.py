@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, assert_never
+from typing import Any, Final, Generic, NamedTuple, TypeVar, assert_never
 
 from moldau.coordination import port
 from moldau.coordination.port import Check, CoordinationError, Create, Delete, Node, SetData
@@ -421,19 +421,24 @@ _READ_BYTES: Final = 1 << 18
 UNREAD_BYTES: Final = 4 << 20
 
 
-class StoreSocket:
-    """One connection. `on_frame` gets the body of each frame; `on_broken` hears of its end once,
+Sent = TypeVar("Sent", contravariant=True)
+
+
+class StoreSocket(Generic[Sent]):
+    """One connection. `on_frame` gets the body of each frame; `on_broken` is told of its end once,
     unless it was closed here."""
 
     def __init__(
         self,
         connected: socket.socket,
+        encode: Callable[[Sent], bytes],
         on_frame: Callable[[bytes], None],
         on_broken: Callable[[str], None],
         most_unread_bytes: int | None = None,
     ) -> None:
         connected.setblocking(False)
         self._socket = connected
+        self._encode = encode
         self._on_frame = on_frame
         self._on_broken = on_broken
         self._received = bytearray()
@@ -444,9 +449,10 @@ class StoreSocket:
         self.is_closed = False
         self._loop.add_reader(connected, self._read)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, message: Sent) -> None:
         if self.is_closed:
             return
+        frame = self._encode(message)
         if not self._to_send:
             try:
                 sent = self._socket.send(frame)

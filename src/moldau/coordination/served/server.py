@@ -80,28 +80,6 @@ class _Session:
     watches: dict[WatchPlace, Watch] = field(default_factory=dict)
 
 
-class _SocketConnection:
-    """One over a Unix socket."""
-
-    def __init__(self, server: StoreServer, connected: socket.socket) -> None:
-        self._server = server
-        self._socket = StoreSocket(connected, self._receive, self._break, UNREAD_BYTES)
-
-    def send(self, message: ToClient) -> None:
-        self._socket.send(encode_response(message))
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _receive(self, frame: bytes) -> None:
-        self._server.receive(self, decode_request(frame))
-
-    def _break(self, reason: str) -> None:
-        """The session may come back over another one."""
-        _log.debug("a connection to the coordination store has ended: %s", reason)
-        self._server.forget(self)
-
-
 class StoreServer:
     """The server. It belongs to the loop of its store."""
 
@@ -125,7 +103,7 @@ class StoreServer:
     def start(self) -> None:
         if self._listener is not None:
             self._listen(self._listener)
-        self._look()
+        self._expire_silent_sessions()
 
     def _listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)
@@ -166,7 +144,7 @@ class StoreServer:
         """End a session: its ephemeral nodes go, and its client is told."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._timeouts.end(session_id)
+            self._timeouts.remove(session_id)
             session.store.expire()
             for watch in session.watches.values():
                 watch.cancel()
@@ -180,9 +158,9 @@ class StoreServer:
 
     # Time
 
-    def _look(self) -> None:
-        self._timer = self._clock.call_later(LOOK_SECONDS, self._look)
-        for session_id in self._timeouts.take_expired(self._clock.monotonic()):
+    def _expire_silent_sessions(self) -> None:
+        self._timer = self._clock.call_later(CHECK_SECONDS, self._expire_silent_sessions)
+        for session_id in self._timeouts.remove_expired(self._clock.monotonic()):
             process_id = self._sessions[session_id].process_id
             _log.warning("process %d was silent for too long: its session ends", process_id)
             self.expire(session_id)
@@ -199,67 +177,79 @@ class StoreServer:
             asyncio.get_running_loop().remove_reader(listener)
             self._pause = self._clock.call_later(_PAUSE_SECONDS, partial(self._listen, listener))
             return
-        self._connections[_SocketConnection(self, connected)] = None
+        connection: StoreSocket[ToClient] = StoreSocket(
+            connected,
+            encode_response,
+            lambda frame: self.receive(connection, decode_request(frame)),
+            lambda reason: self._on_broken(connection, reason),
+            UNREAD_BYTES,
+        )
+        self._connections[connection] = None
 
-    def forget(self, connection: ServedConnection) -> None:
+    def _on_broken(self, connection: ServedConnection, reason: str) -> None:
+        """The session may come back over another connection."""
+        _log.debug("a connection to the coordination store has ended: %s", reason)
+        self.remove_connection(connection)
+
+    def remove_connection(self, connection: ServedConnection) -> None:
         self._connections.pop(connection, None)
 
     def receive(self, connection: ServedConnection, message: ToService) -> None:
         """Raises `ValueError` for what no client of ours sends; then the connection is closed."""
         if isinstance(message, ConnectRequest):
-            self._greet(connection, message)
+            self._connect(connection, message)
             return
         session = self._connections.get(connection)
         if session is None:
-            raise ValueError("a client greets first")
+            raise ValueError("a client connects first")
         if session.store.session_id not in self._sessions:
             connection.send(SessionExpired())
             return
-        self._timeouts.hear(session.store.session_id, self._clock.monotonic())
-        self._serve(session, message)
+        self._timeouts.note_activity(session.store.session_id, self._clock.monotonic())
+        self._handle(session, message)
 
-    def _greet(self, connection: ServedConnection, hello: ConnectRequest) -> None:
+    def _connect(self, connection: ServedConnection, request: ConnectRequest) -> None:
         if self._connections.get(connection) is not None:
-            raise ValueError("a client greets once for each connection")
+            raise ValueError("a client connects a session once for each connection")
         now = self._clock.monotonic()
-        if not hello.session_id:
+        if not request.session_id:
             session = _Session(
-                store=self._store.session(), process_id=hello.process_id, connection=connection
+                store=self._store.session(), process_id=request.process_id, connection=connection
             )
             self._sessions[session.store.session_id] = session
-            self._timeouts.begin(session.store.session_id, hello.timeout_seconds, now)
-        elif (found := self._sessions.get(hello.session_id)) is not None:
+            self._timeouts.add(session.store.session_id, request.timeout_seconds, now)
+        elif (found := self._sessions.get(request.session_id)) is not None:
             session = found
-            self.forget(session.connection)
+            self.remove_connection(session.connection)
             session.connection.close()
             session.connection = connection
-            self._timeouts.hear(hello.session_id, now)
+            self._timeouts.note_activity(request.session_id, now)
         else:
             connection.send(SessionExpired())
             return
         self._connections[connection] = session
-        for place in set(session.watches) - set(hello.watches):
+        for place in set(session.watches) - set(request.watches):
             session.watches.pop(place).cancel()
-        for place in hello.watches:
+        for place in request.watches:
             self._watch(session, place)
         connection.send(ConnectResponse(session_id=session.store.session_id))
-        if hello.session_id and hello.seen < self._store.changes_made:
-            for place in hello.watches:  # nobody knows which of them have changed
+        if request.session_id and request.seen < self._store.changes_made:
+            for place in request.watches:  # nobody knows which of them have changed
                 self._notify(session, place)
 
     # Requests
 
-    def _serve(self, session: _Session, message: ToService) -> None:
+    def _handle(self, session: _Session, message: ToService) -> None:
         match message:
             case Ping():
-                self._answer(session.connection, message.number, None)
+                self._respond(session.connection, message.number, None)
             case ReadNodes():
                 entries = map(self._store.find, message.paths)
                 nodes = [None if entry is None else entry.node for entry in entries]
-                self._answer(session.connection, message.number, nodes)
+                self._respond(session.connection, message.number, nodes)
             case ReadChildren():
                 names = self._store.children(message.path)
-                self._answer(session.connection, message.number, names)
+                self._respond(session.connection, message.number, names)
             case Write():
                 self._tasks.spawn(
                     "write to the coordination store",
@@ -267,7 +257,8 @@ class StoreServer:
                 )
             case CloseSession():
                 self._tasks.spawn(
-                    "end of a session", self._end(session, session.connection, message.number)
+                    "end of a session",
+                    self._close_session(session, session.connection, message.number),
                 )
             case AddWatch():
                 self._watch(session, message.place)
@@ -276,7 +267,7 @@ class StoreServer:
                 if watch is not None:
                     watch.cancel()
             case ConnectRequest():
-                raise ValueError("a client greets first")
+                raise ValueError("a client connects first")
             case _:
                 assert_never(message)
 
@@ -286,16 +277,18 @@ class StoreServer:
             result = await session.store.submit(message.operations)
         except (CoordinationError, ValueError) as error:
             result = error
-        self._answer(connection, message.number, result)
+        self._respond(connection, message.number, result)
 
-    async def _end(self, session: _Session, connection: ServedConnection, number: int) -> None:
+    async def _close_session(
+        self, session: _Session, connection: ServedConnection, number: int
+    ) -> None:
         session_id = session.store.session_id
-        self._timeouts.end(session_id)
+        self._timeouts.remove(session_id)
         if self._sessions.pop(session_id, None) is not None:
             await session.store.close()
-        self._answer(connection, number, None)
+        self._respond(connection, number, None)
 
-    def _answer(self, connection: ServedConnection, number: int, result: Result) -> None:
+    def _respond(self, connection: ServedConnection, number: int, result: Result) -> None:
         seen = self._store.changes_made
         connection.send(StoreResponse(number=number, result=result, seen=seen))
 
@@ -417,10 +410,10 @@ def _private_folder(folder: Path) -> Path:
 # the time that the look was late. A session that lasts longer harms nobody; a lease ends by itself.
 
 
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 """How often somebody has to look."""
 
-MIN_TIMEOUT_SECONDS: Final = 4 * LOOK_SECONDS
+MIN_TIMEOUT_SECONDS: Final = 4 * CHECK_SECONDS
 """A shorter one would be counted too roughly, and is made this one."""
 
 
@@ -434,26 +427,26 @@ class SessionTimeouts:
     """The sessions that are alive, and when each was heard of last."""
 
     def __init__(self, now: float) -> None:
-        self._looked_at = now
+        self._expire_silent_sessionsed_at = now
         self._sessions: dict[int, _Silence] = {}
 
-    def begin(self, session_id: int, timeout_seconds: float, now: float) -> None:
+    def add(self, session_id: int, timeout_seconds: float, now: float) -> None:
         timeout = max(timeout_seconds, MIN_TIMEOUT_SECONDS)
         self._sessions[session_id] = _Silence(timeout, now)
 
-    def hear(self, session_id: int, now: float) -> None:
+    def note_activity(self, session_id: int, now: float) -> None:
         silence = self._sessions.get(session_id)
         if silence is not None:
             silence.heard_at = max(silence.heard_at, now)
 
-    def end(self, session_id: int) -> None:
+    def remove(self, session_id: int) -> None:
         self._sessions.pop(session_id, None)
 
-    def take_expired(self, now: float) -> list[int]:
+    def remove_expired(self, now: float) -> list[int]:
         """Whose time is over; they are not heard of again."""
-        late = now - self._looked_at - LOOK_SECONDS
-        self._looked_at = now
-        if late > LOOK_SECONDS:
+        late = now - self._expire_silent_sessionsed_at - CHECK_SECONDS
+        self._expire_silent_sessionsed_at = now
+        if late > CHECK_SECONDS:
             for silence in self._sessions.values():
                 silence.heard_at = min(now, silence.heard_at + late)
         expired = [

@@ -66,16 +66,16 @@ _CONNECTING_SHARE: Final = 1 / 3
 
 
 class StoreConnection(Protocol):
-    """A way to the service, until it is broken or given up."""
+    """A way to the service, until it breaks or is closed."""
 
-    @property
-    def is_broken(self) -> bool: ...
+    is_closed: bool
+    """By either side, or broken."""
 
     def send(self, message: ToService) -> None:
-        """In order; nothing when it is broken."""
+        """In order; nothing when it is closed."""
         ...
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """Nothing is delivered from now on."""
         ...
 
@@ -111,7 +111,7 @@ class StoreWatch:
     def cancel(self) -> None:
         if not self._is_cancelled:
             self._is_cancelled = True
-            self._session.forget_watch(self)
+            self._session.remove_watch(self)
 
     def call(self) -> None:
         if not self._is_cancelled and not self._session.is_lost:
@@ -144,7 +144,7 @@ class StoreSession(TreeWriter):
         self._waiting: list[tuple[int, _Request]] = []  # for a connection
         self._watches: dict[WatchPlace, list[StoreWatch]] = {}  # no empty lists
         self._on_end: list[Callable[[], None]] = []
-        self._tick_timer: Timer | None = None
+        self._timer: Timer | None = None
 
     # The session
 
@@ -157,7 +157,7 @@ class StoreSession(TreeWriter):
         return self._lease_end
 
     async def open(self, seconds: float) -> None:
-        self._begin()
+        self._start()
         if not await self._wait_until_connected(seconds):
             self._stop()
             raise StoreLostError("the coordination service does not answer")
@@ -169,9 +169,9 @@ class StoreSession(TreeWriter):
             return
         self.is_lost = False
         self._session_id = 0
-        self._begin()
+        self._start()
         if not await self._wait_until_connected(self._timeout_seconds):
-            self._give_up_connection()
+            self._close_connection()
             self._lose()
             raise StoreLostError("the coordination service does not answer")
         for watch in [each for watches in self._watches.values() for each in watches]:
@@ -185,14 +185,14 @@ class StoreSession(TreeWriter):
             if not self.is_lost:
                 number = next(self._numbers)
                 with contextlib.suppress(StoreLostError, SessionExpiredError):
-                    await self._ask(number, CloseSession(number=number))
+                    await self._send_request(number, CloseSession(number=number))
         finally:
             self._stop()
 
     def _stop(self) -> None:
         self._is_closed = self.is_lost = True
         self._lease_end = -math.inf
-        self._give_up_connection()
+        self._close_connection()
         self._watches.clear()
         self._fail_requests(SessionExpiredError("the session was closed"))
 
@@ -203,7 +203,7 @@ class StoreSession(TreeWriter):
         """The session is over."""
         self.is_lost = True
         self._lease_end = -math.inf
-        self._give_up_connection()
+        self._close_connection()
         self._connected.set()
         self._fail_requests(SessionExpiredError(f"session {self._session_id} has ended"))
 
@@ -213,9 +213,9 @@ class StoreSession(TreeWriter):
 
     # The connection
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._connect()
-        self._tick()
+        self._send_heartbeat()
 
     def _connect(self) -> None:
         self._connected.clear()
@@ -224,7 +224,7 @@ class StoreSession(TreeWriter):
             self._connection = self._make_connection(self._receive, self._on_broken)
         except StoreGoneError:
             if self._session_id:
-                self._lose_and_tell()
+                self._end_session()
             else:
                 self._lose()  # before it began; who wanted it is waiting
         if self._connection is not None:
@@ -245,27 +245,27 @@ class StoreSession(TreeWriter):
             timer.cancel()
         return self._is_connected
 
-    def _tick(self) -> None:
+    def _send_heartbeat(self) -> None:
         """A heartbeat, or another attempt to connect; and requests that waited for too long."""
         if self._is_closed or self.is_lost:
             return
-        if self._tick_timer is not None:
-            self._tick_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         now = self._clock.monotonic()
         silence = now - self._heard_at
         share = _SILENCE_SHARE if self._is_connected else _CONNECTING_SHARE
         if self._connection is None or silence >= share * self._timeout_seconds:
-            self._give_up_connection()
+            self._close_connection()
             self._connect()
         elif self._is_connected:
             number = next(self._numbers)
             self._pings[number] = now
             self._connection.send(Ping(number=number))
-        self._end_waiting(now)
+        self._fail_late_requests(now)
         pause = self._timeout_seconds * _HEARTBEAT_SHARE
-        self._tick_timer = self._clock.call_later(pause, self._tick)
+        self._timer = self._clock.call_later(pause, self._send_heartbeat)
 
-    def _end_waiting(self, now: float) -> None:
+    def _fail_late_requests(self, now: float) -> None:
         late = [
             entry
             for entry in self._waiting
@@ -275,20 +275,20 @@ class StoreSession(TreeWriter):
             self._waiting.remove(entry)
             _fail(entry[1].answer, StoreLostError("there is no connection"))
 
-    def _give_up_connection(self) -> None:
+    def _close_connection(self) -> None:
         self._is_connected = False
         self._pings.clear()
         if self._connection is not None:
-            self._connection.give_up()
+            self._connection.close()
             self._connection = None
         asked, self._asked = self._asked, {}
         for request in asked.values():
             _fail(request.answer, StoreLostError("the connection was lost on the way"))
 
     def _on_broken(self) -> None:
-        if self._connection is not None and self._connection.is_broken:
-            self._give_up_connection()
-            self._tick()
+        if self._connection is not None and self._connection.is_closed:
+            self._close_connection()
+            self._send_heartbeat()
 
     def _fail_requests(self, error: SessionExpiredError) -> None:
         waiting, self._waiting = self._waiting, []
@@ -306,7 +306,7 @@ class StoreSession(TreeWriter):
             case ConnectResponse():
                 self._on_welcome(message)
             case SessionExpired():
-                self._lose_and_tell()
+                self._end_session()
             case StoreResponse():
                 self._seen = max(self._seen, message.seen)
                 self._on_answer(message)
@@ -324,7 +324,7 @@ class StoreSession(TreeWriter):
         for number, request in waiting:
             self._send(number, request)
 
-    def _lose_and_tell(self) -> None:
+    def _end_session(self) -> None:
         failures = [request.answer for request in self._asked.values()]
         self._asked.clear()
         error = SessionExpiredError(f"session {self._session_id} has ended")
@@ -352,7 +352,7 @@ class StoreSession(TreeWriter):
 
     # Requests
 
-    async def _ask(self, number: int, message: ToService) -> Result:
+    async def _send_request(self, number: int, message: ToService) -> Result:
         self.require_alive()
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         request = _Request(message, answer, self._clock.monotonic())
@@ -372,7 +372,9 @@ class StoreSession(TreeWriter):
         for operation in operations:
             check_operation(operation)
         number = next(self._numbers)
-        result = await self._ask(number, Write(number=number, operations=tuple(operations)))
+        result = await self._send_request(
+            number, Write(number=number, operations=tuple(operations))
+        )
         return cast("Sequence[TreeOutcome]", result)
 
     async def get(self, path: str) -> Node | None:
@@ -383,12 +385,12 @@ class StoreSession(TreeWriter):
             self.require_alive()
             return ()
         number = next(self._numbers)
-        result = await self._ask(number, ReadNodes(number=number, paths=tuple(paths)))
+        result = await self._send_request(number, ReadNodes(number=number, paths=tuple(paths)))
         return cast("Sequence[Node | None]", result)
 
     async def children(self, path: str) -> Sequence[str]:
         number = next(self._numbers)
-        result = await self._ask(number, ReadChildren(number=number, path=path))
+        result = await self._send_request(number, ReadChildren(number=number, path=path))
         return cast("Sequence[str]", result)
 
     # Watches
@@ -408,7 +410,7 @@ class StoreSession(TreeWriter):
             self._connection.send(AddWatch(place=place))
         return watch
 
-    def forget_watch(self, watch: StoreWatch) -> None:
+    def remove_watch(self, watch: StoreWatch) -> None:
         watches = self._watches.get(watch.place, [])
         if watch in watches:
             watches.remove(watch)
@@ -426,35 +428,6 @@ def _fail(answer: asyncio.Future[T], error: Exception) -> None:
 _log = logging.getLogger("moldau.coordination")
 
 
-class StoreSocketConnection:
-    """One way to the service: the `StoreConnection` of a session."""
-
-    def __init__(
-        self,
-        connected: socket.socket,
-        deliver: Callable[[ToClient], None],
-        on_broken: Callable[[], None],
-    ) -> None:
-        self.is_broken = False
-        self._deliver = deliver
-        self._on_broken = on_broken
-        self._socket = StoreSocket(connected, self._receive, self._break)
-
-    def send(self, message: ToService) -> None:
-        self._socket.send(encode_request(message))
-
-    def give_up(self) -> None:
-        self.is_broken = True
-        self._socket.close()
-
-    def _receive(self, frame: bytes) -> None:
-        self._deliver(decode_response(frame))
-
-    def _break(self, _: str) -> None:
-        self.is_broken = True
-        self._on_broken()
-
-
 class SocketConnector:
     """Connects, as often as a session wants. `on_gone` hears when nobody serves there any more."""
 
@@ -464,7 +437,7 @@ class SocketConnector:
 
     def __call__(
         self, deliver: Callable[[ToClient], None], on_broken: Callable[[], None]
-    ) -> StoreSocketConnection | None:
+    ) -> StoreSocket[ToService] | None:
         try:
             connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:  # no descriptor is left: one may be at the next attempt
@@ -486,4 +459,9 @@ class SocketConnector:
             connecting.close()
             _log.warning("no connection to the coordination store: %s", error)
             return None
-        return StoreSocketConnection(connecting, deliver, on_broken)
+        return StoreSocket(
+            connecting,
+            encode_request,
+            lambda frame: deliver(decode_response(frame)),
+            lambda reason: on_broken(),
+        )

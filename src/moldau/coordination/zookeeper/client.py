@@ -1,6 +1,6 @@
 """Coordination by ZooKeeper: the port over kazoo. A shell, imported only where it is used.
 
-One `Link` at a time is the session; `renew` takes the next one. Reads are answered by the server
+One `Session` at a time; `renew` takes the next one. Reads are answered by the server
 that the session is connected to: never older than what this session wrote or was told of by a
 watch, but maybe older than what another session has just written. Versions guard what is written.
 """
@@ -66,16 +66,6 @@ _ATTEMPTS = 10  # at something that others undo in the middle of it
 T = TypeVar("T")
 
 
-class _Nobody:
-    """Hears of a link that is opened to see whether it can be."""
-
-    def attached(self, link: Session) -> None: ...
-
-    def detached(self, link: Session) -> None: ...
-
-    def lost(self, link: Session) -> None: ...
-
-
 class ZookeeperClient:
     """The `Coordination` port. Belongs to one event loop."""
 
@@ -86,12 +76,12 @@ class ZookeeperClient:
         self._requests = Requests(settings)
         self._watches = ZookeeperWatches()
         self._on_end: list[Callable[[], None]] = []
-        self._has_begun = False  # the present session, for those outside
+        self._is_started = False  # the present session, for those outside
         self._closed = False
         self._failed_reads = 0  # of many nodes at once, since one that succeeded
         self._renewing = asyncio.Lock()
-        self._tasks = TaskSupervisor(self._looking_failed)
-        self._take_new_link()
+        self._tasks = TaskSupervisor(self._on_probe_failed)
+        self._make_session()
 
     @classmethod
     async def open(
@@ -100,7 +90,7 @@ class ZookeeperClient:
         """Begin a session. Raises `StartupError` that says what to do."""
         session = cls(settings, clock, workers)
         try:
-            await session._begin()
+            await session._start()
         except BaseException as error:
             await session.close()
             if isinstance(error, CoordinationError):
@@ -115,22 +105,22 @@ class ZookeeperClient:
 
     @property
     def session_id(self) -> int:
-        return self._link.session_id
+        return self._session.session_id
 
     @property
     def lease_end(self) -> float:
-        return -math.inf if self._link.is_lost else self._heartbeats.lease_end
+        return -math.inf if self._session.is_lost else self._heartbeats.lease_end
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
         self._on_end.append(callback)
 
     async def renew(self) -> None:
         async with self._renewing:
-            if self._link.is_lost and not self._closed:
-                await self._link.close()
-            if self._link.is_lost and not self._closed:
-                self._take_new_link()
-                await self._begin()
+            if self._session.is_lost and not self._closed:
+                await self._session.close()
+            if self._session.is_lost and not self._closed:
+                self._make_session()
+                await self._start()
         self._require_open()
 
     async def close(self) -> None:
@@ -140,96 +130,105 @@ class ZookeeperClient:
         self._heartbeats.stop()
         await self._tasks.close()
         await self._watches.close()
-        await self._link.close()
+        await self._session.close()
 
-    def _take_new_link(self) -> None:
-        self._has_begun = False
+    def _make_session(self) -> None:
+        self._is_started = False
         self._failed_reads = 0
-        self._link = Session(self._settings, self, self._clock, self._workers)
-        self._heartbeats = Heartbeats(self._link, self._clock, self._settings.full_path(ROOT))
+        self._session = Session(
+            self._settings,
+            self._clock,
+            self._workers,
+            on_attached=self._on_attached,
+            on_detached=self._on_detached,
+            on_lost=self._on_lost,
+        )
+        self._heartbeats = Heartbeats(self._session, self._clock, self._settings.full_path(ROOT))
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         """Return with a lease, and with the path that everything is kept under."""
         try:
-            await self._link.open()
+            await self._session.open()
             await self._heartbeats.wait_until_confirmed(self._settings.connection_timeout_seconds)
             await self._make_root()
             self._require_alive()
         except BaseException as error:
-            self._link.is_lost = True  # as a session that has ended: to be renewed
+            self._session.is_lost = True  # as a session that has ended: to be renewed
             self._heartbeats.stop()
-            self._watches.silence()
-            await self._link.close()
+            self._watches.detach()
+            await self._session.close()
             self._require_open()
             if isinstance(error, SessionExpiredError):
                 raise StoreLostError(f"the session ended as it began: {error}") from error
             raise
-        self._has_begun = True
+        self._is_started = True
 
     async def _make_root(self) -> None:
         for full_path in path_and_parents(self._settings.root):
             exists = functools.partial(_exists, full_path)
-            if await self._link.call(exists) is None:
+            if await self._session.call(exists) is None:
                 await self._make_plain(full_path)
 
     async def _make_plain(self, full_path: str) -> None:
         try:
-            await self._link.call(lambda client: self._requests.make_plain(client, full_path))
+            await self._session.call(lambda client: self._requests.make_plain(client, full_path))
         except NodeExistsError:
             return
 
-    # What the link tells
+    # Events of the session
 
-    def attached(self, link: Session) -> None:
-        if link is self._link and not self._closed:
-            self._watches.attach(link)
-            self._heartbeats.begin()
+    def _on_attached(self, session: Session) -> None:
+        if session is self._session and not self._closed:
+            self._watches.attach(session)
+            self._heartbeats.start()
 
-    def detached(self, link: Session) -> None:
-        if link is self._link and not self._closed:
-            self._look_later(link)
+    def _on_detached(self, session: Session) -> None:
+        if session is self._session and not self._closed:
+            self._schedule_probe(session)
 
-    def _look_later(self, link: Session, *, was_found: bool = False) -> None:
-        def look() -> None:
-            if link is self._link and not (self._closed or link.is_attached or link.is_lost):
-                self._tasks.spawn("look for ZooKeeper", self._look(link, was_found))
+    def _schedule_probe(self, session: Session, *, was_found: bool = False) -> None:
+        def probe() -> None:
+            if session is self._session and not (
+                self._closed or session.is_attached or session.is_lost
+            ):
+                self._tasks.spawn("look for ZooKeeper", self._probe(session, was_found))
 
-        self._clock.call_later(link.timeout_seconds, look)
+        self._clock.call_later(session.timeout_seconds, probe)
 
-    async def _look(self, link: Session, was_found: bool) -> None:
+    async def _probe(self, session: Session, was_found: bool) -> None:
         """The session has been without a connection for long: is it that nobody is there?
 
         A server refuses a session that has seen later writes than it has itself: for ever, if it
         was restored from a backup. Then a new session finds it at once. If one did a whole
         time-out ago as well, this one is over in any case: a server that has it has ended it.
         """
-        probe = Session(self._settings, _Nobody(), self._clock, self._workers)
+        other = Session(self._settings, self._clock, self._workers)
         try:
-            await probe.open()
+            await other.open()
         except StoreLostError:
             is_found = False
         else:
             is_found = True
         finally:
-            await probe.close()
-        if link is not self._link or link.is_attached:
+            await other.close()
+        if session is not self._session or session.is_attached:
             return
         if is_found and was_found:
-            link.give_up("ZooKeeper answers, but not in this session; was it restored?")
+            session.give_up("ZooKeeper answers, but not in this session; was it restored?")
         else:
-            self._look_later(link, was_found=is_found)
+            self._schedule_probe(session, was_found=is_found)
 
-    def _looking_failed(self, name: str, error: BaseException) -> None:
+    def _on_probe_failed(self, name: str, error: BaseException) -> None:
         """Nobody else would find out that a session is over which the server does not know."""
         _log.error("%s failed, and is done again soon", name, exc_info=error)
-        self._look_later(self._link)
+        self._schedule_probe(self._session)
 
-    def lost(self, link: Session) -> None:
-        if link is not self._link or self._closed:
+    def _on_lost(self, session: Session) -> None:
+        if session is not self._session or self._closed:
             return
         self._heartbeats.stop()
-        self._watches.silence()
-        if self._has_begun:
+        self._watches.detach()
+        if self._is_started:
             for callback in self._on_end:
                 asyncio.get_running_loop().call_soon(callback)
 
@@ -238,7 +237,7 @@ class ZookeeperClient:
     async def get(self, path: str) -> Node | None:
         full_path = self._settings.full_path(path)
         try:
-            return to_node(await self._link.call(lambda client: client.get_async(full_path)))
+            return to_node(await self._session.call(lambda client: client.get_async(full_path)))
         except NoNodeError:
             return None
 
@@ -273,7 +272,7 @@ class ZookeeperClient:
     async def children(self, path: str) -> Sequence[str]:
         full_path = self._settings.full_path(path)
         try:
-            names, _ = await self._link.call(functools.partial(_children, full_path))
+            names, _ = await self._session.call(functools.partial(_children, full_path))
         except NoNodeError:
             return []
         return sorted(names)
@@ -283,7 +282,7 @@ class ZookeeperClient:
     ) -> list[T | None]:
         """All answers in order; None where there is no node. One request follows the other."""
         answers = await asyncio.gather(
-            *(self._link.call(request) for request in requests), return_exceptions=True
+            *(self._session.call(request) for request in requests), return_exceptions=True
         )
         found: list[T | None] = []
         for answer in answers:
@@ -302,7 +301,7 @@ class ZookeeperClient:
         if not operations:
             self._require_alive()
             return []
-        results = await self._link.call(lambda client: self._requests.commit(client, operations))
+        results = await self._session.call(lambda client: self._requests.commit(client, operations))
         return self._requests.created_paths(operations, results)
 
     async def create(
@@ -320,7 +319,7 @@ class ZookeeperClient:
             self._require_alive()
             raise NodeExistsError("/ exists already")
         try:
-            full_path = await self._link.call(
+            full_path = await self._session.call(
                 lambda client: self._requests.create(client, operation)
             )
         except NoNodeError:
@@ -348,13 +347,13 @@ class ZookeeperClient:
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         full_path = self._settings.full_path(path)
-        stat = await self._link.call(lambda client: client.set_async(full_path, data, version))
+        stat = await self._session.call(lambda client: client.set_async(full_path, data, version))
         return stat.version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         check_operations((Delete(path=path),))
         full_path = self._settings.full_path(path)
-        await self._link.call(lambda client: client.delete_async(full_path, version))
+        await self._session.call(lambda client: client.delete_async(full_path, version))
 
     async def delete_tree(self, path: str) -> None:
         check_operations((Delete(path=path),))
@@ -391,7 +390,7 @@ class ZookeeperClient:
     async def call(self, path: str, request: Callable[[StoreClient, str], Result[T]]) -> T:
         """Ask ZooKeeper for what no other store has; `request` is given the full path."""
         full_path = self._settings.full_path(path)
-        return await self._link.call(lambda client: request(client, full_path))
+        return await self._session.call(lambda client: request(client, full_path))
 
     # Watches
 
@@ -409,7 +408,7 @@ class ZookeeperClient:
 
     def _require_alive(self) -> None:
         self._require_open()
-        if self._link.is_lost:
+        if self._session.is_lost:
             raise SessionExpiredError(f"session {self.session_id:#x} is over")
 
 

@@ -113,6 +113,9 @@ class ZookeeperNode:
             log_file=folder / "zookeeper.log",
             mark=str(self._config_file),
         )
+        self.find_pid = self._process.find_pid
+        self.kill = self._process.kill
+        self.detach = self._process.detach
 
     @property
     def address(self) -> str:
@@ -121,9 +124,6 @@ class ZookeeperNode:
     @property
     def is_running(self) -> bool:
         return self._process.is_running
-
-    def find_pid(self) -> int | None:
-        return self._process.find_pid()
 
     def mode(self) -> str | None:
         """leader, follower or standalone; None while it serves nobody."""
@@ -190,17 +190,11 @@ class ZookeeperNode:
     def stop(self) -> None:
         self._process.stop(_STOP_SECONDS)
 
-    def kill(self) -> None:
-        self._process.kill()
-
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
-
-    def detach(self) -> None:
-        self._process.detach()
 
 
 class ZookeeperEnsemble:

@@ -5,10 +5,10 @@ same session, and reads and writes frames. Everything it has to tell (answers, e
 the state of the connection) comes to the loop in the order in which it came over the wire, with no
 other thread between; that order is what watches rely upon.
 
-A link is *attached* while there is a connection. Calls wait in the link's own queue until then, and
-for their turn (`max_in_flight_requests`): nothing is handed to kazoo that could be stuck there, so
+A session is *attached* while there is a connection. Calls wait in its own queue until then, and for
+their turn (`max_in_flight_requests`): nothing is handed to kazoo that could be stuck there, so
 that no call blocks the loop and each ends within the connection time-out. When the session is over
-the link is *lost*, for good: it never begins another one by itself, as kazoo would.
+it is *lost*, for good: it never begins another one by itself, as kazoo would.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.coordination.port import (
@@ -60,41 +60,47 @@ _CLOSE_TIMEOUT_SECONDS = 3.0
 T = TypeVar("T")
 
 
-class SessionEvents(Protocol):
-    """Whom a link tells, on the loop."""
-
-    def attached(self, link: Session) -> None: ...
-
-    def detached(self, link: Session) -> None:
-        """No connection just now; the session may go on."""
-        ...
-
-    def lost(self, link: Session) -> None: ...
-
-
 @dataclass(slots=True, eq=False)
-class _Call:
-    """A request of somebody who waits; `send` and `fail` close over the future."""
+class _Call(Generic[T]):
+    """A request, and the future of whoever waits for the answer."""
 
-    send: Callable[[], None]
-    fail: Callable[[Exception], None]
-    is_abandoned: Callable[[], bool]
-    timer: Timer | None = None
+    request: Callable[[Kazoo], Result[T]]
+    future: asyncio.Future[T]
+    timer: Timer | None = None  # while it waits for a connection
 
     def stop_timer(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # the caller may be gone: that is no failure of its own
+
+
+def _ignore(session: Session) -> None:
+    """A session that is only opened to see whether it can be tells nobody."""
+
 
 class Session:
     """One session. All methods are for the loop; `is_lost` may change at any time."""
 
     def __init__(
-        self, settings: ZookeeperSettings, events: SessionEvents, clock: Clock, workers: Workers
+        self,
+        settings: ZookeeperSettings,
+        clock: Clock,
+        workers: Workers,
+        *,
+        on_attached: Callable[[Session], None] = _ignore,
+        on_detached: Callable[[Session], None] = _ignore,
+        on_lost: Callable[[Session], None] = _ignore,
     ) -> None:
+        """The functions are called on the loop. Detached: the session may go on."""
         self._settings = settings
-        self._events = events
+        self._on_attached = on_attached
+        self._on_detached = on_detached
+        self._on_lost = on_lost
         self._clock = clock
         self._workers = workers
         self._loop = asyncio.get_running_loop()
@@ -102,9 +108,10 @@ class Session:
             settings.session_timeout_seconds / (len(settings.servers) + 1),
             settings.new_tls_context,
         )
+        self.cut = self._handler.cut  # the connection is of no use, the session goes on
         self._window = min(settings.max_in_flight_requests, _MAX_IN_FLIGHT)
-        self._waiting: deque[_Call] = deque()
-        self._in_flight: set[_Call] = set()
+        self._waiting: deque[_Call[Any]] = deque()
+        self._in_flight: set[_Call[Any]] = set()
         self._closing = False
         self._ending: asyncio.Future[None] | None = None
         self._was_attached = asyncio.Event()
@@ -168,10 +175,6 @@ class Session:
         finally:
             timer.cancel()
 
-    def cut(self) -> None:
-        """Give the connection up, not the session: the server does not answer."""
-        self._handler.cut()
-
     @property
     def password(self) -> bytes:
         """What another connection would need to take the session over."""
@@ -184,68 +187,51 @@ class Session:
         """Ask when attached and when it is its turn; calls are sent in the order they are made.
 
         Ends with what the port raises: `StoreLostError` when nobody could be asked in time,
-        or the connection was lost before the answer; `SessionExpiredError` for a lost link.
+        or the connection was lost before the answer; `SessionExpiredError` for a lost session.
         """
-        future: asyncio.Future[T] = self._loop.create_future()
-        call = self._make_call(request, future)
+        call = _Call(request, self._loop.create_future())
         if self.is_lost or self._closing:
             call.fail(SessionExpiredError(f"session {self.session_id:#x} is over"))
-            return future
+            return call.future
         self._waiting.append(call)
         if self.is_attached:
             self._send_waiting()
         else:
-            self._arm(call)
-        return future
+            self._start_timer(call)
+        return call.future
 
     def call_at_once(self, request: Callable[[Kazoo], Result[T]]) -> asyncio.Future[T]:
         """Ask now, before those who wait for their turn; only while attached."""
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._send(self._make_call(request, future))
-        return future
-
-    def _make_call(self, request: Callable[[Kazoo], Result[T]], future: asyncio.Future[T]) -> _Call:
-        def send() -> None:
-            try:
-                request(self._client).rawlink(answered)
-            except (TypeError, ValueError) as error:  # kazoo looks at what it is given
-                self._in_flight.discard(call)
-                fail(error)
-
-        def answered(result: Result[T]) -> None:
-            self.post(finish, result)
-
-        def finish(result: Result[T]) -> None:
-            self._in_flight.discard(call)
-            if not future.done():
-                if result.exception is None:
-                    future.set_result(result.value)
-                else:
-                    future.set_exception(translate(result.exception))
-            if result.exception is not None and not self._client.connected:
-                self._detach()  # kazoo says so only after it has failed whatever it is given now
-            self._send_waiting()
-
-        def fail(error: Exception) -> None:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever asked may be gone: that is no failure of its own
-
-        call = _Call(send, fail, future.done)
-        return call
+        call = _Call(request, self._loop.create_future())
+        self._send(call)
+        return call.future
 
     def _send_waiting(self) -> None:
         while self.is_attached and self._waiting and len(self._in_flight) < self._window:
             call = self._waiting.popleft()
             call.stop_timer()
-            if not call.is_abandoned():
+            if not call.future.done():
                 self._send(call)
 
-    def _send(self, call: _Call) -> None:
+    def _send(self, call: _Call[T]) -> None:
         self._in_flight.add(call)
-        call.send()
+        try:
+            call.request(self._client).rawlink(lambda result: self.post(self._finish, call, result))
+        except (TypeError, ValueError) as error:  # kazoo looks at what it is given
+            self._in_flight.discard(call)
+            call.fail(error)
 
-    def _arm(self, call: _Call) -> None:
+    def _finish(self, call: _Call[T], result: Result[T]) -> None:
+        self._in_flight.discard(call)
+        if result.exception is not None:
+            call.fail(translate(result.exception))
+            if not self._client.connected:
+                self._detach()  # kazoo says so only after it has failed whatever it is given now
+        elif not call.future.done():
+            call.future.set_result(result.value)
+        self._send_waiting()
+
+    def _start_timer(self, call: _Call[T]) -> None:
         timeout = min(
             self._settings.connection_timeout_seconds, self._settings.session_timeout_seconds
         )
@@ -295,7 +281,7 @@ class Session:
         self.timeout_seconds = timeout_seconds
         self.is_attached = True
         self._was_attached.set()
-        self._events.attached(self)
+        self._on_attached(self)
         self._send_waiting()
 
     def _detach(self) -> None:
@@ -308,8 +294,8 @@ class Session:
         for call in in_flight:
             call.fail(StoreLostError("the connection to ZooKeeper was lost"))
         for call in self._waiting:
-            self._arm(call)
-        self._events.detached(self)
+            self._start_timer(call)
+        self._on_detached(self)
 
     def give_up(self, reason: str) -> None:
         """End the session from this side: the server has one, or none, that is not ours any more.
@@ -331,7 +317,7 @@ class Session:
         self.is_attached = False
         self._was_attached.set()
         self._fail_all(SessionExpiredError(f"session {self.session_id:#x} is over"))
-        self._events.lost(self)
+        self._on_lost(self)
 
 
 # How long a session cannot be over: the lease of `port`, from heartbeats. A shell.
@@ -351,10 +337,10 @@ _TIMEOUT_SHARE = 1 / 3
 
 
 class Heartbeats:
-    """The heartbeats of one link, from `begin` to `stop`."""
+    """The heartbeats of one session, from `start` to `stop`."""
 
-    def __init__(self, link: Session, clock: Clock, path: str) -> None:
-        self._link = link
+    def __init__(self, session: Session, clock: Clock, path: str) -> None:
+        self._session = session
         self._clock = clock
         self._path = path
         self._timer: Timer | None = None
@@ -362,11 +348,11 @@ class Heartbeats:
         self._confirmed = asyncio.Event()
         self.lease_end = -math.inf
 
-    def begin(self) -> None:
-        """Send one at once; called whenever the link is attached."""
+    def start(self) -> None:
+        """Send one at once; called whenever the session is attached."""
         self._stop_timer()
         self._unconfirmed.clear()
-        self._beat()
+        self._send_heartbeat()
 
     def stop(self) -> None:
         self._stop_timer()
@@ -388,26 +374,28 @@ class Heartbeats:
             self._timer.cancel()
             self._timer = None
 
-    def _beat(self) -> None:
-        timeout = self._link.timeout_seconds
-        self._timer = self._clock.call_later(timeout / _PER_TIMEOUT, self._beat)
-        if not self._link.is_attached:
+    def _send_heartbeat(self) -> None:
+        timeout = self._session.timeout_seconds
+        self._timer = self._clock.call_later(timeout / _PER_TIMEOUT, self._send_heartbeat)
+        if not self._session.is_attached:
             return
         now = self._clock.monotonic()
         if self._unconfirmed and now - self._unconfirmed[0] > timeout * _TIMEOUT_SHARE:
-            self._link.cut()
+            self._session.cut()
             return
         self._unconfirmed.append(now)
-        answer = self._link.call_at_once(lambda client: client.sync_async(self._path))
-        answer.add_done_callback(functools.partial(self._answered, now))
+        answer = self._session.call_at_once(lambda client: client.sync_async(self._path))
+        answer.add_done_callback(functools.partial(self._on_confirmed, now))
 
-    def _answered(self, sent: float, answer: asyncio.Future[object]) -> None:
+    def _on_confirmed(self, sent: float, answer: asyncio.Future[object]) -> None:
         if answer.cancelled() or answer.exception() is not None:
-            return  # the link says more: it is detached or lost
+            return  # the session says more: it is detached or lost
         if self._unconfirmed and self._unconfirmed[0] == sent:
             self._unconfirmed.popleft()
         if self._timer is not None:
-            self.lease_end = max(self.lease_end, sent + _LEASE_SHARE * self._link.timeout_seconds)
+            self.lease_end = max(
+                self.lease_end, sent + _LEASE_SHARE * self._session.timeout_seconds
+            )
             self._confirmed.set()
 
 
@@ -448,7 +436,7 @@ class ZookeeperWatch:
 
     __slots__ = ("_callback", "_cancelled", "_sentry")
 
-    def __init__(self, sentry: _Sentry, callback: Callable[[], None]) -> None:
+    def __init__(self, sentry: _PlaceWatch, callback: Callable[[], None]) -> None:
         self._sentry = sentry
         self._callback = callback
         self._cancelled = False
@@ -459,11 +447,11 @@ class ZookeeperWatch:
             self._sentry.watches.remove(self)
 
     def call(self) -> None:
-        if not self._cancelled and self._sentry.is_awake:
+        if not self._cancelled and self._sentry.is_attached:
             self._callback()
 
 
-class _Sentry:
+class _PlaceWatch:
     """All watches on one place, and the one that they share at the server."""
 
     def __init__(self, table: ZookeeperWatches, place: _Place) -> None:
@@ -471,54 +459,54 @@ class _Sentry:
         self._place = place
         self._arming = 0  # counts the requests; only the last one's watch is armed again
         self._seen: _Seen | None = None  # never armed yet
-        self._owes = False  # something to tell, as soon as it is armed
+        self._has_event = False  # something to tell, as soon as it is armed
         self.watches: list[ZookeeperWatch] = []
 
     @property
-    def is_awake(self) -> bool:
-        return self._table.link is not None
+    def is_attached(self) -> bool:
+        return self._table.session is not None
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """What was seen, in a session that is over."""
         self._seen = None
 
-    def arm(self, link: Session, *, owes: bool = False) -> None:
+    def arm(self, session: Session, *, has_event: bool = False) -> None:
         """Send the request before returning: what the caller reads next is read after it."""
-        self._owes |= owes
+        self._has_event |= has_event
         self._arming += 1
-        path, event = self._place.path, self._event_of(link, self._arming)
+        path, event = self._place.path, self._event_of(session, self._arming)
         see: Callable[[], Coroutine[None, None, _Seen]]
         if self._place.kind is WatchKind.DATA:
-            stat = link.call(lambda client: client.exists_async(path, watch=event))
-            see = functools.partial(_see_data, stat)
+            stat = session.call(lambda client: client.exists_async(path, watch=event))
+            see = functools.partial(_read_data_ids, stat)
         else:
-            children = _watch_children(link, path, event)
-            see = functools.partial(self._see_children, link, event, children)
-        self._table.tasks.spawn("watch", self._finish_arming(link, see))
+            children = _watch_children(session, path, event)
+            see = functools.partial(self._read_children_ids, session, event, children)
+        self._table.tasks.spawn("watch", self._finish_arming(session, see))
 
     async def _finish_arming(
-        self, link: Session, see: Callable[[], Coroutine[None, None, _Seen]]
+        self, session: Session, see: Callable[[], Coroutine[None, None, _Seen]]
     ) -> None:
         try:
             seen = await see()
         except CoordinationError as error:
             # Without a connection; it is armed again with the next one.
-            self._owes |= self._seen is None
+            self._has_event |= self._seen is None
             _log.debug("the watch of %s is not armed: %s", self._place.path, error)
             return
         former = self._seen
-        self._owes |= former not in (None, seen)
+        self._has_event |= former not in (None, seen)
         self._seen = seen
-        if former is not None and former > seen != _NOTHING and link is self._table.link:
+        if former is not None and former > seen != _NOTHING and session is self._table.session:
             # In one session a node's ids only grow: the server was given older data.
-            link.give_up(f"{self._place.path} is older than before, the store was set back")
+            session.give_up(f"{self._place.path} is older than before, the store was set back")
             return
-        if self._owes and link is self._table.link:
-            self._owes = False
+        if self._has_event and session is self._table.session:
+            self._has_event = False
             self._notify()
 
-    async def _see_children(
-        self, link: Session, event: Event, answer: asyncio.Future[tuple[list[str], Stat]]
+    async def _read_children_ids(
+        self, session: Session, event: Event, answer: asyncio.Future[tuple[list[str], Stat]]
     ) -> _Seen:
         """The server watches the children of a node that exists; before that, the node itself."""
         path = self._place.path
@@ -526,22 +514,25 @@ class _Sentry:
             try:
                 _, stat = await answer
             except NoNodeError:
-                if await link.call(lambda client: client.exists_async(path, watch=event)) is None:
+                if (
+                    await session.call(lambda client: client.exists_async(path, watch=event))
+                    is None
+                ):
                     return _NOTHING
             else:
                 return _Seen(stat.czxid, stat.pzxid)
-            self._owes = True  # it was made between the two
-            answer = _watch_children(link, path, event)
+            self._has_event = True  # it was made between the two
+            answer = _watch_children(session, path, event)
 
-    def _event_of(self, link: Session, arming: int) -> Event:
+    def _event_of(self, session: Session, arming: int) -> Event:
         def on_event(event: WatchedEvent) -> None:  # in kazoo's thread
             if event.type != _NO_EVENT:
-                link.post(went_off)
+                session.post(on_event_of)
 
-        def went_off() -> None:
+        def on_event_of() -> None:
             # After an older arming the last one sees the same change, and tells of it.
-            if arming == self._arming and link is self._table.link:
-                self._table.went_off(self, self._place, link)
+            if arming == self._arming and session is self._table.session:
+                self._table.on_event_of(self, self._place, session)
 
         return on_event
 
@@ -555,64 +546,66 @@ class ZookeeperWatches:
     """The watches of a `Coordination`, from session to session."""
 
     def __init__(self) -> None:
-        self._sentries: dict[_Place, _Sentry] = {}
-        self.link: Session | None = None  # the session's, while it lasts
+        self._place_watches: dict[_Place, _PlaceWatch] = {}
+        self.session: Session | None = None  # the session's, while it lasts
         self.tasks = TaskSupervisor(self._arm_again)
 
     def add(self, kind: WatchKind, path: str, callback: Callable[[], None]) -> ZookeeperWatch:
         place = _Place(kind, path)
-        sentry = self._sentries.get(place)
+        sentry = self._place_watches.get(place)
         is_new = sentry is None
         if sentry is None:
-            sentry = self._sentries[place] = _Sentry(self, place)
+            sentry = self._place_watches[place] = _PlaceWatch(self, place)
         watch = ZookeeperWatch(sentry, callback)
         sentry.watches.append(watch)
-        if is_new and self.link is not None:
-            sentry.arm(self.link)
+        if is_new and self.session is not None:
+            sentry.arm(self.session)
         return watch
 
     def _arm_again(self, name: str, error: BaseException) -> None:
         """A watch that is not armed would miss changes in silence: the next connection arms all."""
         _log.error("%s failed; connecting again to arm it", name, exc_info=error)
-        if self.link is not None:
-            self.link.cut()
+        if self.session is not None:
+            self.session.cut()
 
-    def attach(self, link: Session) -> None:
+    def attach(self, session: Session) -> None:
         """There is a connection: arm everything."""
-        is_renewed = self.link is not link
-        self.link = link
-        for place, sentry in tuple(self._sentries.items()):
+        is_renewed = self.session is not session
+        self.session = session
+        for place, sentry in tuple(self._place_watches.items()):
             if sentry.watches:
                 if is_renewed:
-                    sentry.forget()
-                sentry.arm(link, owes=is_renewed)
+                    sentry.clear()
+                sentry.arm(session, has_event=is_renewed)
             else:
-                del self._sentries[place]
+                del self._place_watches[place]
 
-    def silence(self) -> None:
+    def detach(self) -> None:
         """The session is over."""
-        self.link = None
+        self.session = None
 
     async def close(self) -> None:
-        self.link = None
-        self._sentries.clear()
+        self.session = None
+        self._place_watches.clear()
         await self.tasks.close()
 
-    def went_off(self, sentry: _Sentry, place: _Place, link: Session) -> None:
-        if self._sentries.get(place) is not sentry:
+    def on_event_of(self, sentry: _PlaceWatch, place: _Place, session: Session) -> None:
+        if self._place_watches.get(place) is not sentry:
             return
         if sentry.watches:
-            sentry.arm(link, owes=True)
+            sentry.arm(session, has_event=True)
         else:
-            del self._sentries[place]
+            del self._place_watches[place]
 
 
-async def _see_data(answer: asyncio.Future[Stat | None]) -> _Seen:
+async def _read_data_ids(answer: asyncio.Future[Stat | None]) -> _Seen:
     stat = await answer
     return _NOTHING if stat is None else _Seen(stat.czxid, stat.mzxid)
 
 
 def _watch_children(
-    link: Session, path: str, event: Event
+    session: Session, path: str, event: Event
 ) -> asyncio.Future[tuple[list[str], Stat]]:
-    return link.call(lambda client: client.get_children_async(path, watch=event, include_data=True))
+    return session.call(
+        lambda client: client.get_children_async(path, watch=event, include_data=True)
+    )

@@ -24,7 +24,7 @@ from moldau.coordination.port import (
     NodeExistsError,
     NoNodeError,
     Operation,
-    SetData,
+    write_over,
 )
 from moldau.errors import KafkaError, RequestTimedOutError
 from moldau.model import AclBinding, AclEntry, AclFilter, ResourcePattern
@@ -122,8 +122,6 @@ def _plan(
     """What to write; nothing when all is as it shall be."""
     if wanted == present:
         return []
-    if node is None:
-        return [Create(path=path, data=entity_znodes.encode_acls(wanted))]
-    if not wanted:
+    if node is not None and not wanted:
         return [Delete(path=path, version=node.version)]
-    return [SetData(path=path, data=entity_znodes.encode_acls(wanted), version=node.version)]
+    return [write_over(path, node, entity_znodes.encode_acls(wanted))]

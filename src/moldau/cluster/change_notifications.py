@@ -22,8 +22,10 @@ from moldau.coordination.port import (
     ANY_VERSION,
     Check,
     Coordination,
+    Create,
     Delete,
     NoNodeError,
+    Operation,
     StoreLostError,
 )
 from moldau.errors import MalformedNodeError
@@ -44,6 +46,12 @@ PURGE_SECONDS: Final = 5.0
 _MOST_DELETED: Final = 500
 _DIGITS: Final = 10
 _NOTHING_READ: Final = -1
+
+
+def announce_config(kind: str, name: str) -> Operation:
+    """Tell all brokers to read a config again."""
+    data = znodes.encode_config_change(znodes.ConfigEntity(kind, name))
+    return Create(path=znodes.CONFIG_CHANGE_PREFIX, data=data, sequential=True)
 
 
 async def catch_up(coordination: Coordination) -> None:

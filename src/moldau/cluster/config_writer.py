@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from moldau.cluster import entity_znodes, znodes
-from moldau.cluster.change_notifications import catch_up
+from moldau.cluster.change_notifications import announce_config, catch_up
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.topic_creation import CheckConfigs
-from moldau.cluster.znodes import ConfigEntity, decode_config, encode_config
+from moldau.cluster.znodes import decode_config, encode_config
 from moldau.config.alterations import ConfigAlteration, FindListDefault, apply_config_changes
+from moldau.config.client_metrics_options import ClientMetricsOptions
 from moldau.config.describe import find_unknown
 from moldau.config.topic_options import with_confirmation
 from moldau.coordination.port import (
@@ -33,14 +34,12 @@ from moldau.coordination.port import (
     NoNodeError,
     Operation,
     SetData,
+    write_over,
 )
 from moldau.errors import InvalidConfigError, MalformedNodeError, UnknownTopicError
+from moldau.metrics.client_metrics import ClientSubscription
 from moldau.model import BrokerId
 from moldau.quotas import QuotaEntity
-
-if TYPE_CHECKING:
-    from moldau.metrics.client_metrics import ClientSubscription
-
 
 _log = logging.getLogger("moldau.cluster")
 
@@ -104,7 +103,7 @@ class ConfigWriter:
             if operations and not validate_only:
                 # A topic deleted meanwhile must not leave its config to a later namesake.
                 exists = Check(path=znodes.topic_path(name), version=ANY_VERSION)
-                announced = _announcement(ConfigEntity("topics", name))
+                announced = announce_config("topics", name)
                 await self._coordination.transact((exists, *operations, announced))
                 self._publisher.apply_topic_configs(name, configs)
             return configs
@@ -116,15 +115,15 @@ class ConfigWriter:
             path = znodes.broker_config_path(broker_id)
             known = self._publisher.image.broker_config(broker_id)
             rules = self._broker_rules(broker_id)
-            change = _altering(changes, rules)
-            operations, configs = await self._plan(path, known, change, rules)
+            operations, configs = await self._plan(path, known, _altering(changes, rules), rules)
             if operations and not validate_only:
                 entity = znodes.DEFAULT_BROKER if broker_id is None else str(broker_id)
-                announced = _announcement(ConfigEntity("brokers", entity))
+                announced = announce_config("brokers", entity)
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_broker_configs(broker_id, configs)
+                whose = "all brokers" if broker_id is None else f"broker {broker_id}"
                 for unknown in find_unknown(configs):
-                    _log.warning("set for %s: %s", _whose(broker_id), unknown)
+                    _log.warning("set for %s: %s", whose, unknown)
             return configs
 
     async def alter_group(
@@ -136,8 +135,7 @@ class ConfigWriter:
             change = _altering(changes, self._group_rules)
             operations, configs = await self._plan(path, known, change, self._group_rules)
             if operations and not validate_only:
-                name = znodes.encode_group_name(group_id)
-                announced = _announcement(ConfigEntity("groups", name))
+                announced = announce_config("groups", znodes.encode_group_name(group_id))
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_group_configs(group_id, configs)
             return configs
@@ -161,19 +159,19 @@ class ConfigWriter:
                 name: limit for name, limit in {**known, **changes}.items() if limit is not None
             }
             data = znodes.encode_config(entity_znodes.with_quotas(config, quotas))
-            if node is None:
-                parents = await self._missing_parents(entity)
-                operations: list[Operation] = [Create(path=one, data=b"") for one in parents]
-                operations.append(Create(path=path, data=data))
-            else:
-                operations = [SetData(path=path, data=data, version=node.version)]
+            parents = () if node is not None else await self._find_missing_parents(entity)
             kind, _, name = entity_znodes.quota_entity_path(entity).partition("/")
-            announced = _announcement(ConfigEntity(kind, name))
-            await self._coordination.transact((*operations, announced))
+            await self._coordination.transact(
+                (
+                    *(Create(path=parent) for parent in parents),
+                    write_over(path, node, data),
+                    announce_config(kind, name),
+                )
+            )
             self._publisher.apply_quotas(entity, quotas)
             return quotas
 
-    async def _missing_parents(self, entity: QuotaEntity) -> list[str]:
+    async def _find_missing_parents(self, entity: QuotaEntity) -> Sequence[str]:
         paths = entity_znodes.quota_parents(entity)
         nodes = await self._coordination.get_many(paths)
         return [path for path, node in zip(paths, nodes, strict=True) if node is None]
@@ -213,23 +211,11 @@ class ConfigWriter:
         rules.check(configs)
         if configs == current and not is_damaged:
             return [], configs
-        data = znodes.encode_config(configs)
-        if node is None:
-            return [Create(path=path, data=data)], configs
-        return [SetData(path=path, data=data, version=node.version)], configs
-
-
-def _whose(broker_id: BrokerId | None) -> str:
-    return "all brokers" if broker_id is None else f"broker {broker_id}"
+        return [write_over(path, node, znodes.encode_config(configs))], configs
 
 
 def _altering(changes: ConfigAlteration, rules: ConfigRules) -> ChangeConfigs:
     return lambda current: apply_config_changes(current, changes, rules.find_list_default)
-
-
-def _announcement(entity: ConfigEntity) -> Operation:
-    data = znodes.encode_config_change(entity)
-    return Create(path=znodes.CONFIG_CHANGE_PREFIX, data=data, sequential=True)
 
 
 # Subscriptions to clients' own metrics (KIP-714), kept in `/config/client-metrics`. A shell.
@@ -245,7 +231,7 @@ WRITE_ATTEMPTS: Final = 10
 
 
 class ClientMetricsConfigs:
-    """`begin` once; then `settings` and `subscriptions` are those of the store."""
+    """`start` once; then `settings` and `subscriptions` are those of the store."""
 
     def __init__(
         self,
@@ -257,14 +243,14 @@ class ClientMetricsConfigs:
         self.settings: Mapping[str, Mapping[str, str]] = {}  # by name; replaced, never changed
         self.subscriptions: tuple[ClientSubscription, ...] = ()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._coordination.watch_data(CLIENT_METRICS_CONFIGS, self._on_change)
         self._on_change()
 
     def _on_change(self) -> None:
-        self._spawn("reading of subscriptions to client metrics", self._read_again())
+        self._spawn("reading of subscriptions to client metrics", self._refresh())
 
-    async def _read_again(self) -> None:
+    async def _refresh(self) -> None:
         try:
             await self.read()
         except CoordinationError as error:  # a new session tells every watch again
@@ -283,7 +269,7 @@ class ClientMetricsConfigs:
                         f"{CLIENT_METRICS_CONFIGS}/{name}", node.data
                     )
             except MalformedNodeError as error:
-                _log.error("the subscription %s is passed over: %s", unquote(name), error)
+                _log.error("the subscription %s is ignored: %s", unquote(name), error)
         self.settings = found
         self.subscriptions = tuple(
             subscription
@@ -293,8 +279,6 @@ class ClientMetricsConfigs:
 
     async def alter(self, name: str, changes: ConfigAlteration, *, validate_only: bool) -> None:
         """Change single options of a subscription, or all of them."""
-        from moldau.config.client_metrics_options import ClientMetricsOptions
-
         find_default = ClientMetricsOptions.find_list_default
         await self._write(
             name,
@@ -312,14 +296,14 @@ class ClientMetricsConfigs:
         """By compare-and-set, again where another broker was faster; without settings it goes."""
         for attempt in range(1, WRITE_ATTEMPTS + 1):
             try:
-                await self._try(name, change, validate_only=validate_only)
+                await self._write_once(name, change, validate_only=validate_only)
                 break
             except (BadVersionError, NodeExistsError, NoNodeError):
                 if attempt == WRITE_ATTEMPTS:
                     raise
         await self.read()
 
-    async def _try(
+    async def _write_once(
         self,
         name: str,
         change: Callable[[Mapping[str, str]], dict[str, str]],
@@ -327,8 +311,6 @@ class ClientMetricsConfigs:
         validate_only: bool,
         is_current: bool = False,  # what is read
     ) -> None:
-        from moldau.config.client_metrics_options import ClientMetricsOptions
-
         path = f"{CLIENT_METRICS_CONFIGS}/{quote(name, safe='')}"
         node = await self._coordination.get(path)
         settings = change({} if node is None else decode_config(path, node.data))
@@ -338,15 +320,13 @@ class ClientMetricsConfigs:
         if validate_only:
             return
         operation: Operation | None
-        if not settings:
-            operation = None if node is None else Delete(path=path, version=node.version)
-        elif node is None:
-            operation = Create(path=path, data=encode_config(settings))
+        if settings:
+            operation = write_over(path, node, encode_config(settings))
         else:
-            operation = SetData(path=path, data=encode_config(settings), version=node.version)
+            operation = None if node is None else Delete(path=path, version=node.version)
         if operation is None and not is_current:
             await catch_up(self._coordination)
-            await self._try(name, change, validate_only=validate_only, is_current=True)
+            await self._write_once(name, change, validate_only=validate_only, is_current=True)
         elif operation is not None:
             await self._require_folder()
             await self._coordination.transact(
@@ -362,13 +342,10 @@ class ClientMetricsConfigs:
 
 
 def _read_subscription(name: str, settings: Mapping[str, str]) -> ClientSubscription | None:
-    from moldau.config.client_metrics_options import ClientMetricsOptions
-    from moldau.metrics.client_metrics import ClientSubscription
-
     try:
         ClientMetricsOptions.check_all(settings)
     except InvalidConfigError as error:  # written past the brokers
-        _log.error("the subscription %s is passed over: %s", name, error)
+        _log.error("the subscription %s is ignored: %s", name, error)
         return None
     declared = ClientMetricsOptions
     metrics = settings.get("metrics")

@@ -12,11 +12,10 @@ from uuid import UUID
 
 from moldau.clock import Clock
 from moldau.cluster import znodes
-from moldau.cluster.change_notifications import catch_up
+from moldau.cluster.change_notifications import announce_config, catch_up
 from moldau.cluster.cluster_admin import kafka_errors
 from moldau.cluster.znodes import (
     DELEGATION_TOKENS,
-    ConfigEntity,
     decode_user_name,
     encode_user_name,
 )
@@ -25,13 +24,12 @@ from moldau.coordination.port import (
     BadVersionError,
     Coordination,
     CoordinationError,
-    Create,
     NodeExistsError,
     NoNodeError,
     Operation,
     SessionExpiredError,
-    SetData,
     StoreLostError,
+    write_over,
 )
 from moldau.errors import (
     DelegationTokenAuthDisabledError,
@@ -136,19 +134,8 @@ class UserCredentials:
         wanted |= {name: str(one) for name, one in change.items() if one is not None}
         if wanted == configs:
             return []
-        data = znodes.encode_config(wanted)
-        write: Operation = (
-            Create(path=path, data=data)
-            if node is None
-            else SetData(path=path, data=data, version=node.version)
-        )
-        entity = ConfigEntity("users", znodes.encode_user_name(user))
-        announced = Create(
-            path=znodes.CONFIG_CHANGE_PREFIX,
-            data=znodes.encode_config_change(entity),
-            sequential=True,
-        )
-        return [write, announced]
+        write = write_over(path, node, znodes.encode_config(wanted))
+        return [write, announce_config("users", znodes.encode_user_name(user))]
 
 
 def _credentials(path: str, configs: Mapping[str, str]) -> Mapping[str, ScramCredential]:

@@ -97,6 +97,13 @@ class Check:
 Operation = Create | SetData | Delete | Check
 
 
+def write_over(path: str, former: Node | None, data: bytes) -> Operation:
+    """Write a node that was read, unless another session changed it since."""
+    if former is None:
+        return Create(path=path, data=data)
+    return SetData(path=path, data=data, version=former.version)
+
+
 class Watch(Protocol):
     def cancel(self) -> None: ...
 

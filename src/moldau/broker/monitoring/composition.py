@@ -169,7 +169,7 @@ class Monitoring:
     def run(self, duties: BackgroundTasks) -> None:
         """The broker answers from now on."""
         if self._telemetry is not None:
-            self._telemetry.configs.begin()
+            self._telemetry.configs.start()
         endpoint, clock = self._endpoint, self._ports.clock
         if endpoint is None:
             return

@@ -66,14 +66,12 @@ class Month:
         self.by_hand = cluster.workload.open_client("by hand")
 
     def open(self, kind: type[Any], name: str, **options: Any) -> Any:
-        _, clock, host = self.cluster.workload.open_process(name)
-        bootstrap = self.cluster.workload.bootstrap
-        random = Random(name)
+        opened = self.cluster.workload.open_process(name)
         return kind(
-            bootstrap,
-            network=host,
-            clock=clock,
-            random=random,
+            opened.bootstrap,
+            network=opened.host,
+            clock=opened.clock,
+            random=Random(name),
             metadata_max_age_ms=3_000,
             **options,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -42,7 +43,14 @@ from moldau.model import (
 )
 from moldau.quotas import QuotaEntity
 from moldau.security.rules.sasl import format_jaas
-from moldau.simulation.clients import Client, Sent, SimulatedProducer, SimulatedReader
+from moldau.simulation.clients import (
+    Client,
+    ClientProcess,
+    ClientSetup,
+    Sent,
+    SimulatedProducer,
+    SimulatedReader,
+)
 from moldau.simulation.history import ClusterHistory
 from moldau.simulation.machine import PORT
 from moldau.simulation.workload import Workload
@@ -162,9 +170,7 @@ class ClusterAccess:
 
     def _make_warden(self, workload: Workload, name: str) -> Warden:
         return Warden(
-            name,
-            self._history,
-            workload.random_of(name),
+            workload.setup(name),
             admin=workload.open_admin(name),
             clock=workload.world.clock,
             book=self.book,
@@ -249,9 +255,8 @@ class GuardedProducer(SimulatedProducer):
     access: ClusterAccess  # both are set by whoever makes it
     bootstrap: str
 
-    def _open(self, *where: Any) -> AsyncProducer:
-        self._bootstrap = self.bootstrap
-        return super()._open(*where)
+    def _open(self, opened: ClientProcess) -> AsyncProducer:
+        return super()._open(replace(opened, bootstrap=self.bootstrap))
 
     def _guarantees(self) -> dict[str, Any]:
         options = {**super()._guarantees(), **_login(WRITE.user)}
@@ -285,8 +290,7 @@ class GuardedProducer(SimulatedProducer):
 
     async def try_once(self, seconds: float) -> BaseException | None:
         """What becomes of one record."""
-        _, clock, host = self._make_process(self.name)
-        producer = self._open(clock, host)
+        producer = self._open(self._open_process(self.name))
         sent = await asyncio.wait_for(self._send(producer), seconds)
         await asyncio.wait((sent.future,), timeout=seconds)
         outcome = sent.future.exception() if sent.future.done() else TimeoutError("no answer")
@@ -301,9 +305,8 @@ class GuardedReader(SimulatedReader):
     bootstrap: str
     had_sessions: Callable[[float], bool]
 
-    def _open(self, *where: Any) -> AsyncConsumer:
-        self._bootstrap = self.bootstrap
-        return super()._open(*where)
+    def _open(self, opened: ClientProcess) -> AsyncConsumer:
+        return super()._open(replace(opened, bootstrap=self.bootstrap))
 
     def _options(self) -> dict[str, Any]:
         return _login(READ.user)
@@ -334,8 +337,7 @@ class GuardedReader(SimulatedReader):
 
     async def try_once(self, seconds: float) -> BaseException | None:
         """What becomes of reading the first record."""
-        _, clock, host = self._make_process(self.name)
-        consumer = self._open(clock, host)
+        consumer = self._open(self._open_process(self.name))
         consumer.assign([self._partition])
         consumer.seek(self._partition, 0)
         try:
@@ -352,15 +354,13 @@ class Warden(Client):
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         admin: AsyncAdmin,
         clock: Clock,
         book: AccessBook,
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self.progress = 1  # nobody waits for it
         self._admin = admin
         self._clock = clock

@@ -29,7 +29,7 @@ from moldau.model import (
 )
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import ControlType, find_control_type, records_of
-from moldau.simulation.clients import Client, Row, SimulatedProducer, SimulatedReader
+from moldau.simulation.clients import Client, ClientSetup, Row, SimulatedProducer, SimulatedReader
 from moldau.simulation.history import ClusterHistory, StoredBatch
 from moldau.simulation.machine import DATA_FOLDER, SimulatedMachine, read_log, values_of
 from moldau.simulation.workload import Workload
@@ -100,10 +100,9 @@ class ClusterCleanup:
             workload.make_producer(f"at{suffix}", TRIMMED, SimulatedProducer),
             trimmed_reader,
             Trimmer(
-                trimmer,
-                workload.open_admin(trimmer),
-                self.told,
-                workload.random_of(trimmer),
+                workload.setup(trimmer),
+                admin=workload.open_admin(trimmer),
+                cleanup=self.told,
                 partition=TRIMMED,
                 clock=workload.world.clock,
             ),
@@ -222,15 +221,14 @@ class Trimmer(Client):
 
     def __init__(
         self,
-        name: str,
+        setup: ClientSetup,
+        *,
         admin: AsyncAdmin,
         cleanup: CleanupHistory,
-        random: Random,
-        *,
         partition: TopicPartition,
         clock: Clock,
     ) -> None:
-        super().__init__(name, cleanup.history, random)
+        super().__init__(setup)
         self.progress = 1  # nobody waits for it
         self._admin = admin
         self._clock = clock

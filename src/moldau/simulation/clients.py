@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from moldau.client.cluster import GROUP_KEY, ClusterClient, find_coordinator_once
 from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.client.producer.produce_result import RecordMetadata
@@ -26,6 +27,7 @@ from moldau.records.compression import Codec
 from moldau.simulation.history import ClusterHistory
 from moldau.simulation.memory_network import MemoryHost
 from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.wire.apis import Api
 from moldau.workers import InlineWorkers
 
 # Most seeds have one or two habits that make rare paths common: batches that a worker has to
@@ -35,6 +37,7 @@ from moldau.workers import InlineWorkers
 
 _RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _PLENTY_BYTES: Final = 1 << 20
+BRISK_RETRIES: Final = {"retry_backoff_ms": 20, "retry_backoff_max_ms": 200}
 RACKS: Final = ("north", "south")
 
 
@@ -104,9 +107,8 @@ def draw_habits(random: Random) -> ClientHabits:
 
 
 _POLL_SECONDS: Final = 0.3
-
-MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
-"""Of a name: a process for a client, its clock and its network."""
+_NAP_SECONDS: Final = 0.5
+FOREVER_MS: Final = 10**7
 
 AnyReader = TypeVar("AnyReader", bound="SimulatedReader")
 
@@ -127,19 +129,203 @@ class OffsetBook(Protocol):
     def require(self, group: str, partition: TopicPartition, offset: int, told: str) -> None: ...
 
 
+def draw_random(random: Random) -> Random:
+    """A random source for a client of the product."""
+    return Random(random.random())  # noqa: S311 of the seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientProcess:
+    """A process with clients of the product in it: its own clock, and the clients' network."""
+
+    process: SimulatedProcess
+    clock: ProcessClock
+    host: MemoryHost
+    bootstrap: str
+
+    def open_consumer(self, random: Random, **options: Any) -> AsyncConsumer:
+        return AsyncConsumer(
+            self.bootstrap,
+            network=self.host,
+            clock=self.clock,
+            random=random,
+            request_timeout_ms=1_500,
+            metadata_max_age_ms=3_000,
+            fetch_max_wait_ms=300,
+            **options,
+        )
+
+    def open_producer(self, random: Random, **options: Any) -> AsyncProducer:
+        return AsyncProducer(
+            self.bootstrap,
+            network=self.host,
+            clock=self.clock,
+            random=random,
+            workers=InlineWorkers(),
+            max_block_ms=FOREVER_MS,
+            metadata_max_age_ms=3_000,
+            **{"request_timeout_ms": 1_500, **BRISK_RETRIES, **options},
+        )
+
+
+OpenProcess = Callable[[str], ClientProcess]
+"""Makes a process of this name."""
+
+
+class ClientSetup(NamedTuple):
+    """What every client is made of."""
+
+    name: str
+    history: ClusterHistory
+    random: Random
+    open_process: OpenProcess
+
+
 class Client:
     """What all clients share: a name, progress, and an end."""
 
-    def __init__(self, name: str, history: ClusterHistory, random: Random) -> None:
-        self.name = name
+    def __init__(self, setup: ClientSetup) -> None:
+        self.name, self._history, self._random, self._open_process = setup
         self.is_stopping = False
         self.is_resting = False  # a producer that rests sends nothing new
         self.progress = 0
-        self._history = history
-        self._random = random
 
     async def run(self) -> None:
-        """Work until told to stop; who is only called by others has nothing to do."""
+        """Work until told to stop; clients that are only called by others do nothing here."""
+
+
+class Program(Protocol):
+    """What runs in a process of a `RestartedClient`."""
+
+    process: SimulatedProcess
+    is_ending: bool
+    task: asyncio.Task[None]
+
+
+AnyProgram = TypeVar("AnyProgram", bound=Program)
+
+
+class RestartedClient(Client, Generic[AnyProgram]):
+    """One place, and the processes that have it one after the other: now and then a process
+    crashes, is frozen and comes back, or leaves and is followed by another."""
+
+    _life_seconds = 1.0, 5.0  # the shortest and the longest
+    _freeze_seconds = 0.2, 2.5
+    _chances = 0.15, 0.4, 0.5  # up to which number a process crashes, is frozen, or leaves
+
+    def __init__(self, setup: ClientSetup) -> None:
+        super().__init__(setup)
+        self._life = 0
+        self._programs: list[AnyProgram] = []  # the last one has the place; others were frozen
+
+    async def run(self) -> None:
+        self._start_program()
+        try:
+            while not self.is_stopping:
+                await self._sleep(*self._life_seconds)
+                await self._draw_mishap()
+            await self._finish()
+        except asyncio.CancelledError:
+            for program in self._programs:
+                program.process.kill()
+            raise
+
+    async def _finish(self) -> None:
+        """Nothing happens to the processes any more."""
+        await self._end_programs()
+
+    def _open_program(self, name: str) -> AnyProgram:
+        raise NotImplementedError
+
+    def _start_program(self) -> None:
+        self._life += 1
+        self._programs.append(self._open_program(f"{self.name}.{self._life}"))
+
+    def _replace_program(self) -> None:
+        self._programs.clear()
+        self._start_program()
+
+    async def _end_programs(self) -> None:
+        """In good order: they leave."""
+        for program in self._programs:
+            program.is_ending = True
+        for program in self._programs:
+            await asyncio.wait((program.task,))
+            program.task.result()
+
+    async def _draw_mishap(self) -> None:
+        """Something happens to the process, or nothing does."""
+        chance, process = self._random.random(), self._programs[-1].process
+        to_crash, to_freeze, to_leave = self._chances
+        if chance < to_crash:
+            self._crash(process)
+            self._replace_program()
+        elif chance < to_freeze:
+            await self._freeze(process)
+        elif chance < to_leave:
+            await self._end_programs()
+            self._replace_program()
+
+    def _crash(self, process: SimulatedProcess) -> None:
+        process.kill()
+
+    async def _freeze(self, process: SimulatedProcess) -> None:
+        process.pause()
+        await self._sleep(*self._freeze_seconds)
+        process.resume()
+
+    async def _sleep(self, shortest: float, longest: float) -> None:
+        """Short naps, so that the end is not waited for."""
+        left = self._random.uniform(shortest, longest)
+        while left > 0 and self._may_sleep:
+            await asyncio.sleep(min(left, _NAP_SECONDS))
+            left -= _NAP_SECONDS
+            await self._follow_nap()
+
+    @property
+    def _may_sleep(self) -> bool:
+        return not self.is_stopping
+
+    async def _follow_nap(self) -> None:
+        """For late requests of former processes."""
+
+
+async def call_coordinator(
+    client: ClusterClient,
+    key: str,
+    api: Api,
+    values: Mapping[str, object],
+    version: int,
+    key_type: int = GROUP_KEY,
+) -> object:
+    """Send one request to the coordinator of a group or a transactional id."""
+    coordinator = await find_coordinator_once(client, key, key_type)
+    link = await client.connect_to_broker(coordinator.id)
+    return await link.call(api, values, version=version)
+
+
+def offset_row(partition: int, offset: int) -> dict[str, object]:
+    """An offset in a commit request."""
+    return {
+        "partition_index": partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+
+
+def commit_values(
+    group: str, member_id: str, epoch: int, partition: TopicPartition, offset: int
+) -> dict[str, object]:
+    """An OffsetCommit request for one partition."""
+    rows = [offset_row(partition.partition, offset)]
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": epoch,
+        "member_id": member_id,
+        "group_instance_id": None,
+        "topics": [{"name": partition.topic, "partitions": rows}],
+    }
 
 
 class SimulatedReader(Client):
@@ -147,22 +333,16 @@ class SimulatedReader(Client):
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         partition: TopicPartition,
-        bootstrap: str,
-        make_process: MakeProcess,
         max_bytes: int = _PLENTY_BYTES,
         rack: str = "",
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self.position = 0
         self.values: dict[int, bytes] = {}
         self._partition = partition
-        self._bootstrap = bootstrap
-        self._make_process = make_process
         self._max_bytes = max_bytes
         self._rack = rack
 
@@ -173,30 +353,23 @@ class SimulatedReader(Client):
         await self._read_while(lambda: self.position < end_offset)
 
     async def _read_while(self, wants_more: Callable[[], bool]) -> None:
-        process, clock, host = self._make_process(self.name)
-        task = process.spawn(self._read(self._open(clock, host), wants_more))
+        opened = self._open_process(self.name)
+        task = opened.process.spawn(self._read(self._open(opened), wants_more))
         try:
             await asyncio.wait((task,))
             task.result()
         except asyncio.CancelledError:
-            process.kill()
+            opened.process.kill()
             raise
 
-    def _open(self, clock: ProcessClock, host: MemoryHost) -> AsyncConsumer:
-        return AsyncConsumer(
-            self._bootstrap,
-            network=host,
-            clock=clock,
-            random=Random(self._random.random()),  # noqa: S311 of the seed
+    def _open(self, opened: ClientProcess) -> AsyncConsumer:
+        return opened.open_consumer(
+            draw_random(self._random),
             auto_offset_reset="error",
             client_rack=self._rack,
             fetch_max_bytes=self._max_bytes,
             max_partition_fetch_bytes=self._max_bytes,
-            fetch_max_wait_ms=300,
-            request_timeout_ms=1_500,
-            metadata_max_age_ms=3_000,
-            retry_backoff_ms=20,
-            retry_backoff_max_ms=200,
+            **BRISK_RETRIES,
             **self._options(),
         )
 
@@ -236,34 +409,25 @@ class Committer(Client):
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         group: str,
         partition: TopicPartition,
         offsets: OffsetBook,
-        bootstrap: str,
-        make_process: MakeProcess,
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self._group = group
         self._partition = partition
         self._offsets = offsets
         self._next = 1
-        _, self._clock, host = make_process(name)
-        self._consumer = AsyncConsumer(
-            bootstrap,
+        opened = self._open_process(self.name)
+        self._clock = opened.clock
+        self._consumer = opened.open_consumer(
+            draw_random(self._random),
             group=group,
             commit="manual",
-            network=host,
-            clock=self._clock,
-            random=Random(random.random()),  # noqa: S311 of the seed
-            request_timeout_ms=1_500,
             default_api_timeout_ms=5_000,
-            metadata_max_age_ms=3_000,
-            retry_backoff_ms=20,
-            retry_backoff_max_ms=200,
+            **BRISK_RETRIES,
         )
 
     async def run(self) -> None:
@@ -320,8 +484,6 @@ class OffsetWatcher(Committer):
 
 _LONGEST_FREEZE_SECONDS: Final = 2.5
 _FREEZE_SHARE: Final = 0.15  # of the naps
-_NAP_SECONDS: Final = 0.5
-_FOREVER_MS: Final = 10**7
 
 Row = tuple[bytes | None, bytes | None]
 """Key and value."""
@@ -342,21 +504,15 @@ class SimulatedProducer(Client):
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         partition: TopicPartition,
-        bootstrap: str,
-        make_process: MakeProcess,
         habits: ClientHabits,
         sessions: SessionBook,
         now: Callable[[], float],
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self._partition = partition
-        self._bootstrap = bootstrap
-        self._make_process = make_process
         self._habits = habits
         self._sessions = sessions
         self._now = now
@@ -364,8 +520,8 @@ class SimulatedProducer(Client):
         self._has_given_up = False  # a batch: its numbers may be missing for good
 
     async def run(self) -> None:
-        process, clock, host = self._make_process(self.name)
-        task = process.spawn(self._write_on(clock, host))
+        opened = self._open_process(self.name)
+        process, task = opened.process, opened.process.spawn(self._write_on(opened))
         try:
             while not task.done() and not self.is_stopping:
                 await asyncio.wait((task,), timeout=_NAP_SECONDS)
@@ -381,38 +537,29 @@ class SimulatedProducer(Client):
 
     async def write(self, batches: int) -> None:
         """So many batches, and no more."""
-        _, clock, host = self._make_process(self.name)
-        producer = self._open(clock, host)
+        producer = self._open(self._open_process(self.name))
         for _ in range(batches):
             await self._deliver(producer, 1)
         await producer.close()
 
-    async def _write_on(self, clock: ProcessClock, host: MemoryHost) -> None:
-        producer = self._open(clock, host)
+    async def _write_on(self, opened: ClientProcess) -> None:
+        producer = self._open(opened)
         while not self.is_stopping:
             if not self.is_resting:
                 await self._deliver(producer, self._random.randint(1, self._habits.most_in_flight))
-            await clock.sleep(self._random.expovariate(5))
+            await opened.clock.sleep(self._random.expovariate(5))
         await producer.close()  # not on the way out of a process that was killed
 
-    def _open(self, clock: ProcessClock, host: MemoryHost) -> AsyncProducer:
+    def _open(self, opened: ClientProcess) -> AsyncProducer:
         random = self._random
         codec: Codec = random.choice(self._habits.codecs)
-        return AsyncProducer(
-            self._bootstrap,
-            network=host,
-            clock=clock,
-            random=Random(random.random()),  # noqa: S311 of the seed
-            workers=InlineWorkers(),
+        return opened.open_producer(
+            draw_random(random),
             batch_size=random.choice((0, 30, 16_384)),
             linger_ms=random.choice((0, 0, 5)),
             compression_type=codec.name.lower(),
-            delivery_timeout_ms=self._habits.delivery_timeout_ms or _FOREVER_MS,
-            max_block_ms=_FOREVER_MS,
-            metadata_max_age_ms=3_000,
-            retry_backoff_ms=20,
-            retry_backoff_max_ms=200,
-            **{"request_timeout_ms": 1_500, **self._guarantees()},
+            delivery_timeout_ms=self._habits.delivery_timeout_ms or FOREVER_MS,
+            **self._guarantees(),
         )
 
     def _guarantees(self) -> dict[str, Any]:
@@ -499,8 +646,8 @@ class HastyProducer(SimulatedProducer):
             "max_in_flight_requests_per_connection": 1,
         }
 
-    def _open(self, clock: ProcessClock, host: MemoryHost) -> AsyncProducer:
-        producer = super()._open(clock, host)
+    def _open(self, opened: ClientProcess) -> AsyncProducer:
+        producer = super()._open(opened)
         sending = producer._core._sending
         send, take_answers = sending.send, sending._on_answers
         sent_at: dict[int, float] = {}

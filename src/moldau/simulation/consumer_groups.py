@@ -7,20 +7,24 @@ and commits of a former generation arrive late. `group_history` knows what must 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from moldau.client.cluster import ClusterClient, find_coordinator_once
+from moldau.client.cluster import ClusterClient
 from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.client.consumer.rules.instructions import Identity
 from moldau.errors import ClientError, KafkaError
 from moldau.model import NO_GENERATION, TopicPartition
-from moldau.simulation.clients import Client, MakeProcess, OffsetBook
-from moldau.simulation.history import ClusterHistory
+from moldau.simulation.clients import (
+    ClientSetup,
+    OffsetBook,
+    RestartedClient,
+    call_coordinator,
+    commit_values,
+    draw_random,
+)
 from moldau.simulation.virtual_loop import SimulatedProcess
 from moldau.wire.apis import OFFSET_COMMIT
 
@@ -30,9 +34,6 @@ if TYPE_CHECKING:
 
 SESSION_MS: Final = 1_000
 _POLL_SECONDS: Final = 0.4
-_SHORTEST_LIFE_SECONDS: Final = 1.0
-_LONGEST_LIFE_SECONDS: Final = 5.0
-_LONGEST_FREEZE_SECONDS: Final = 2.5
 _CLOSE_SECONDS: Final = 5.0
 _LATE_SHARE: Final = 0.3  # of the naps
 _LATE_OFFSET: Final = 0
@@ -76,106 +77,57 @@ class _Program:
             return
 
 
-class SimulatedMember(Client):
+class SimulatedMember(RestartedClient[_Program]):
     """One place in a group, and the consumers that have it one after the other."""
 
     def __init__(
         self,
-        name: str,
-        client: ClusterClient,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
+        client: ClusterClient,
         group: GroupHistory,
         topic: str,
         assignor: str | None,
-        bootstrap: str,
-        make_process: MakeProcess,
         offsets: OffsetBook,
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self._client = client  # for late requests
         self._group = group
         self._topic = topic
         self._assignor = assignor
-        self._bootstrap = bootstrap
-        self._make_process = make_process
         self._book = offsets
-        self._life = 0
         self._next: dict[TopicPartition, int | None] = {}  # None: not known yet
         self._at_least: dict[TopicPartition, int] = {}  # committed as it was assigned
         # As whom it owned what: now, and in the generation before that.
         self._last: tuple[Identity, TopicPartition] | None = None
         self._former: tuple[Identity, TopicPartition] | None = None
 
-    async def run(self) -> None:
-        program = self._begin()
-        try:
-            while not self.is_stopping:
-                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
-                program = await self._befall(program)
-            program.is_ending = True
-            await asyncio.wait((program.task,))
-            program.task.result()
-        except asyncio.CancelledError:
-            program.process.kill()
-            raise
+    async def _follow_nap(self) -> None:
+        if self._former is not None and self._random.random() < _LATE_SHARE:
+            await self._commit_late(*self._former)
 
-    async def _befall(self, program: _Program) -> _Program:
-        """Something happens to the process, or nothing does."""
-        chance = self._random.random()
-        if chance < 0.15:
-            program.process.kill()
-            return self._begin()
-        if chance < 0.4:
-            program.process.pause()
-            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
-            program.process.resume()
-        elif chance < 0.5:
-            program.is_ending = True
-            await asyncio.wait((program.task,))
-            program.task.result()
-            return self._begin()
-        return program
-
-    async def _sleep(self, shortest: float, longest: float) -> None:
-        """Short naps, so that the end is not waited for."""
-        left = self._random.uniform(shortest, longest)
-        while left > 0 and not self.is_stopping:
-            await self._client.clock.sleep(min(left, 0.5))
-            left -= 0.5
-            if self._former is not None and self._random.random() < _LATE_SHARE:
-                await self._commit_late(*self._former)
-
-    def _begin(self) -> _Program:
-        self._life += 1
+    def _open_program(self, name: str) -> _Program:
         self._next.clear()
-        process, clock, host = self._make_process(f"{self.name}.{self._life}")
+        opened = self._open_process(name)
         by_hand = self._random.random() < 0.5
         identity: list[AsyncConsumer] = []
 
         def see_assigned(partitions: frozenset[TopicPartition]) -> None:
             self._see_assigned(identity[0], partitions)
 
-        consumer = AsyncConsumer(
-            self._bootstrap,
+        consumer = opened.open_consumer(
+            draw_random(self._random),
             group=self._group.name,
             topics=[self._topic],
             commit="manual" if by_hand else "after",
             on_assigned=see_assigned,
-            network=host,
-            clock=clock,
-            random=Random(self._random.random()),  # noqa: S311 of the seed
             auto_offset_reset="earliest",
             max_poll_interval_ms=2 * SESSION_MS,
             auto_commit_interval_ms=300,
-            request_timeout_ms=1_500,
-            metadata_max_age_ms=3_000,
-            fetch_max_wait_ms=300,
             **self._protocol(),
         )
         identity.append(consumer)
-        return _Program(self, process, consumer, commits=by_hand)
+        return _Program(self, opened.process, consumer, commits=by_hand)
 
     def _protocol(self) -> dict[str, Any]:
         """With the consumer protocol (KIP-848) the brokers have an assignor and time-outs."""
@@ -246,23 +198,13 @@ class SimulatedMember(Client):
         name, newest = self._group.name, self._group.newest_of(identity.member_id, partition)
         if newest <= identity.generation_id:
             return  # a member of the consumer protocol that may have the partition still
-        row = {
-            "partition_index": partition.partition,
-            "committed_offset": _LATE_OFFSET,
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
-        }
-        values = {
-            "group_id": name,
-            "generation_id_or_member_epoch": identity.generation_id,
-            "member_id": identity.member_id,
-            "group_instance_id": None,
-            "topics": [{"name": partition.topic, "partitions": [row]}],
-        }
+        values = commit_values(
+            name, identity.member_id, identity.generation_id, partition, _LATE_OFFSET
+        )
         try:
-            coordinator = await find_coordinator_once(self._client, name)
-            link = await self._client.connect_to_broker(coordinator.id)
-            answer = await link.call(OFFSET_COMMIT, values, version=_COMMIT_VERSION)
+            answer = await call_coordinator(
+                self._client, name, OFFSET_COMMIT, values, _COMMIT_VERSION
+            )
         except (KafkaError, ClientError):
             return
         code = cast("OffsetCommitResponse", answer).topics[0].partitions[0].error_code

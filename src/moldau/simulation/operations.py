@@ -14,7 +14,7 @@ from moldau.cluster.rules.metadata_image import BranchOrigin
 from moldau.cluster.rules.topic_creation import USE_DEFAULT
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import BRANCH_OF, TopicPartition
-from moldau.simulation.clients import Client, SimulatedProducer
+from moldau.simulation.clients import Client, ClientSetup, SimulatedProducer
 from moldau.simulation.fault_plan import PlannedOperation, draw_operations, has_operations
 from moldau.simulation.history import ClusterHistory, StoredBatch
 from moldau.simulation.machine import DATA_FOLDER, SimulatedMachine, World, read_log
@@ -86,10 +86,11 @@ class Operator(Client):
     """Does one operation. `random` decides all that it chooses."""
 
     def __init__(self, name: str, cluster: OperatedCluster, random: Random) -> None:
-        super().__init__(name, cluster.history, random)
+        workload = cluster.workload
+        super().__init__(ClientSetup(name, cluster.history, random, workload.open_process))
         self.cluster = cluster
         self.random = random
-        self._client = cluster.workload.open_client(name)
+        self._client = workload.open_client(name)
         self.is_in_doubt = False  # an attempt had no definite answer: it may be done even later
 
     def note(self, text: str) -> None:
@@ -360,23 +361,44 @@ MOVES: Final = OperationFamily(
 _CREATE_TOPICS: Final = (CREATE_TOPICS, 7)
 _DELETE_TOPICS: Final = (DELETE_TOPICS, 6)
 _TOPIC_ATTEMPTS: Final = 8
+_BRANCH_ATTEMPTS: Final = 4
 _PAUSE_SECONDS: Final = 0.4
 
 
-async def _create_topic(operator: Operator, topic: str) -> bool:
+async def _create(operator: Operator, topic: str) -> bool:
     """Whether it was made for sure; the name may not be free yet."""
     cluster = operator.cluster
     row = {
         "name": topic,
         "num_partitions": 1,
         "replication_factor": min(3, len(cluster.broker_ids)),
-        "assignments": [],
         "configs": [{"name": "min.insync.replicas", "value": str(cluster.min_in_sync)}],
     }
-    values: dict[str, object] = {"topics": [row], "timeout": 1500, "validate_only": False}
-    for _ in range(_TOPIC_ATTEMPTS):
+    return await _create_topic(operator, row, _TOPIC_ATTEMPTS, "made")
+
+
+async def _create_branch(operator: Operator, source: str, name: str) -> bool:
+    row = {
+        "name": name,
+        "num_partitions": USE_DEFAULT,
+        "replication_factor": USE_DEFAULT,
+        "configs": [{"name": BRANCH_OF, "value": source}],
+    }
+    return await _create_topic(operator, row, _BRANCH_ATTEMPTS, "branched")
+
+
+async def _create_topic(
+    operator: Operator, row: Mapping[str, object], attempts: int, told_as: str
+) -> bool:
+    """Whether it was made for sure, and by an answer to this operator."""
+    values: dict[str, object] = {
+        "topics": [{"assignments": [], **row}],
+        "timeout": 1500,
+        "validate_only": False,
+    }
+    for _ in range(attempts):
         code = await operator.ask_controller(_CREATE_TOPICS, values, _new_topic_codes)
-        operator.note(f"{topic} is made: {code}")
+        operator.note(f"{row['name']} is {told_as}: {code}")
         if code == 0:
             return True
         await operator.sleep(_PAUSE_SECONDS)
@@ -408,16 +430,14 @@ async def _write_some(operator: Operator, partition: TopicPartition) -> None:
 
 async def delete_and_make_again(operator: Operator) -> None:
     partition = TopicPartition(f"d{operator.random.randrange(1000)}", 0)
-    if not await _create_topic(operator, partition.topic):
+    if not await _create(operator, partition.topic):
         return
     await _write_some(operator, partition)
     await operator.sleep(operator.random.choice((0.0, 0.5, 2.0)))
     if not await _delete_topic(operator, partition.topic):
         return
     await operator.sleep(operator.random.choice((0.0, 0.05, 1.0)))
-    if await _create_topic(operator, partition.topic) and await _is_heard_of(
-        operator, partition.topic
-    ):
+    if await _create(operator, partition.topic) and await _is_heard_of(operator, partition.topic):
         operator.cluster.workload.serve(partition)
 
 
@@ -453,8 +473,6 @@ TOPICS: Final = OperationFamily(
 # if it has lived on since. What was promised of the origin up to there is then promised of the
 # branch, and clients work on it as on any other topic.
 
-_BRANCH_ATTEMPTS: Final = 4
-
 
 class _Led(NamedTuple):
     """A partition as its leader holds it."""
@@ -485,36 +503,7 @@ async def branch_and_delete(operator: Operator) -> None:
     name = f"{TOPIC}.d{operator.random.randrange(1000)}"
     await _create_branch(operator, TOPIC, name)
     await operator.sleep(operator.random.choice((0.0, 0.5, 2.0)))
-    values: dict[str, object] = {"topics": [{"name": name, "topic_id": None}], "timeout": 1500}
-    code = await operator.ask_controller(_DELETE_TOPICS, values, _deleted_branch_codes)
-    operator.note(f"{name} is deleted: {code}")
-
-
-async def _create_branch(operator: Operator, source: str, name: str) -> bool:
-    """Whether it was made for sure, and by an answer to this operator."""
-    row = {
-        "name": name,
-        "num_partitions": USE_DEFAULT,
-        "replication_factor": USE_DEFAULT,
-        "assignments": [],
-        "configs": [{"name": BRANCH_OF, "value": source}],
-    }
-    values: dict[str, object] = {"topics": [row], "timeout": 1500, "validate_only": False}
-    for _ in range(_BRANCH_ATTEMPTS):
-        code = await operator.ask_controller(_CREATE_TOPICS, values, _new_branch_codes)
-        operator.note(f"{name} is branched: {code}")
-        if code == 0:
-            return True
-        await operator.sleep(_PAUSE_SECONDS)
-    return False
-
-
-def _new_branch_codes(answer: object) -> list[ErrorCode]:
-    return [row.error_code for row in cast("CreateTopicsResponse", answer).topics]
-
-
-def _deleted_branch_codes(answer: object) -> list[ErrorCode]:
-    return [row.error_code for row in cast("DeleteTopicsResponse", answer).responses]
+    await _delete_topic(operator, name)
 
 
 def _branches(operator: Operator) -> list[str]:

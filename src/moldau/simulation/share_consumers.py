@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from random import Random
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -31,24 +30,19 @@ from moldau.client.queue.rules.in_flight import (
 from moldau.errors import ClientError, KafkaError
 from moldau.model import AcknowledgeType, TopicPartition
 from moldau.shares.rules.offset_runs import OffsetRun
-from moldau.simulation.clients import Client
-from moldau.simulation.history import ClusterHistory
-from moldau.simulation.memory_network import MemoryHost
+from moldau.simulation.clients import Client, ClientSetup, RestartedClient, draw_random
 from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
 
 _TAKE_SECONDS: Final = 0.4
 _PAUSE_SECONDS: Final = 0.1
 _TASKS: Final = 2
-_SHORTEST_LIFE_SECONDS: Final = 2.0
-_LONGEST_LIFE_SECONDS: Final = 6.0
-_LONGEST_FREEZE_SECONDS: Final = 2.0
+_LIFE_SECONDS: Final = 2.0, 6.0
 _LONGEST_JOB_SECONDS: Final = 2.0
 """Longer than a lock lasts."""
 _CLOSE_SECONDS: Final = 5.0
 _NAP_SECONDS: Final = 0.5
 _DELETION_SHARE: Final = 0.4  # of the alterations of offsets
 
-MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
 Asked = SendShareFetch | SendShareAcknowledge
 
 
@@ -196,25 +190,25 @@ class TakerProgram:
             await job.reject(wait=waits)
 
 
-class SimulatedTaker(Client):
+class SimulatedTaker(RestartedClient[TakerProgram]):
     """One place in a share group, and the queues that have it one after the other."""
+
+    _life_seconds = _LIFE_SECONDS
+    _freeze_seconds = 0.2, 2.0
+    _chances = 0.2, 0.4, 0.5
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         told: ShareHistory,
         book: ShareBook,
         topics: Collection[str],
-        bootstrap: str,
         broker_count: int,
-        make_process: MakeProcess,
         is_diligent: bool = False,
     ) -> None:
-        super().__init__(name, history, random)
-        self.random = random
+        super().__init__(setup)
+        self.random = random = setup.random
         self.told = told
         self.book = book
         self.may_take = asyncio.Event()  # nobody wants the group to be empty
@@ -222,86 +216,58 @@ class SimulatedTaker(Client):
         self.is_out = asyncio.Event()  # as far as this one goes, the group will be empty
         self.batch_size = 500 if is_diligent else random.choice((1, 3, 20))
         self._topics = topics
-        self._bootstrap = bootstrap
         self._broker_count = broker_count
-        self._make_process = make_process
         self._is_diligent = is_diligent
-        self._life = 0
 
-    async def run(self) -> None:
-        program = self._begin()
-        try:
-            while not self.is_stopping:
-                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
-                if not self.may_take.is_set():
-                    program = await self._stay_away(program)
-                elif not self.is_stopping and not self._is_diligent:
-                    program = await self._befall(program)
-            await self._end(program)
-            self.is_out.set()
-        except asyncio.CancelledError:
-            program.process.kill()
-            raise
+    async def _finish(self) -> None:
+        await super()._finish()
+        self.is_out.set()
 
-    async def _befall(self, program: TakerProgram) -> TakerProgram:
-        """Something happens to the process, or nothing does."""
-        chance = self.random.random()
-        if chance < 0.2:
-            program.process.kill()
-            self.told.lose_answers(self._broker_count)
-            return self._begin()
-        if chance < 0.4:
-            program.process.pause()
-            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
-            program.process.resume()
-        elif chance < 0.5:
-            await self._end(program)
-            return self._begin()
-        return program
+    async def _draw_mishap(self) -> None:
+        if not self.may_take.is_set():
+            await self._stay_away()
+        elif not self.is_stopping and not self._is_diligent:
+            await super()._draw_mishap()
 
-    async def _stay_away(self, program: TakerProgram) -> TakerProgram:
+    async def _stay_away(self) -> None:
         """It crashes, is frozen, or closes its queue, and comes back when it may."""
-        chance = self.random.random()
+        chance, process = self.random.random(), self._programs[-1].process
         if chance < 0.3:
-            program.process.kill()
-            self.told.lose_answers(self._broker_count)
+            self._crash(process)
         elif chance < 0.6:
-            program.process.pause()
+            process.pause()
         else:
-            await self._end(program)
+            await self._end_programs()
         self.is_out.set()
         await self.may_take.wait()
         self.is_out.clear()
-        if not 0.3 <= chance < 0.6:
-            return self._begin()
-        program.process.resume()
-        return program
+        if 0.3 <= chance < 0.6:
+            process.resume()
+        else:
+            self._replace_program()
 
-    async def _end(self, program: TakerProgram) -> None:
-        program.is_ending = True
-        await asyncio.wait((program.task,))
+    def _crash(self, process: SimulatedProcess) -> None:
+        super()._crash(process)
         self.told.lose_answers(self._broker_count)
-        program.task.result()
 
-    async def _sleep(self, shortest: float, longest: float) -> None:
-        """Short naps, so that the end is not waited for."""
-        left = self.random.uniform(shortest, longest)
-        while left > 0 and not self.is_stopping and self.may_take.is_set():
-            await asyncio.sleep(min(left, _NAP_SECONDS))
-            left -= _NAP_SECONDS
+    async def _end_programs(self) -> None:
+        await super()._end_programs()
+        self.told.lose_answers(self._broker_count)
 
-    def _begin(self) -> TakerProgram:
-        self._life += 1
-        process, clock, host = self._make_process(f"{self.name}.{self._life}")
-        random = self.random
+    @property
+    def _may_sleep(self) -> bool:
+        return super()._may_sleep and self.may_take.is_set()
+
+    def _open_program(self, name: str) -> TakerProgram:
+        opened, random = self._open_process(name), self.random
         queue = AsyncQueue(
-            self._bootstrap,
+            opened.bootstrap,
             group=self.told.group,
             topic=self._topics,
             on_unacknowledged=lambda _record, _error: None,
-            network=host,
-            clock=clock,
-            random=Random(random.random()),  # noqa: S311 of the seed
+            network=opened.host,
+            clock=opened.clock,
+            random=draw_random(random),
             max_poll_records=500 if self._is_diligent else random.choice((5, 500)),
             share_acquire_mode="batch_optimized"
             if self._is_diligent
@@ -311,7 +277,9 @@ class SimulatedTaker(Client):
             metadata_max_age_ms=3_000,
             fetch_max_wait_ms=300,
         )
-        return TakerProgram(self, process, clock, queue, is_diligent=self._is_diligent)
+        return TakerProgram(
+            self, opened.process, opened.clock, queue, is_diligent=self._is_diligent
+        )
 
     def see(self, job: AsyncJob) -> None:
         seen = _place_of(job), job.record.offset, bytes(job.record.value or b"")
@@ -324,16 +292,14 @@ class OffsetAlterer(Client):
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         told: ShareHistory,
         book: ShareBook,
         takers: Sequence[SimulatedTaker],
         admin: AsyncAdmin,
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self.progress = 1  # nobody waits for it
         self._told = told
         self._book = book
@@ -342,7 +308,7 @@ class OffsetAlterer(Client):
 
     async def run(self) -> None:
         for _ in range(self._random.choice((1, 1, 2))):
-            left = self._random.uniform(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+            left = self._random.uniform(*_LIFE_SECONDS)
             while (left > 0 or not self._told.partitions) and not self.is_stopping:
                 await asyncio.sleep(_NAP_SECONDS)
                 left -= _NAP_SECONDS

@@ -163,9 +163,7 @@ class ClusterShares:
             name = f"alterer{suffix}"
             clients.append(
                 OffsetAlterer(
-                    name,
-                    self._history,
-                    workload.random_of(name),
+                    workload.setup(name),
                     told=self._told,
                     book=self._book,
                     takers=takers,
@@ -182,15 +180,11 @@ class ClusterShares:
         if self._told is None or self._book is None:
             raise RuntimeError("nobody takes anything")
         return SimulatedTaker(
-            name,
-            self._history,
-            workload.random_of(name),
+            workload.setup(name),
             told=self._told,
             book=self._book,
             topics=self._topics,
-            bootstrap=workload.bootstrap,
             broker_count=len(workload.machines),
-            make_process=workload.open_process,
             is_diligent=is_diligent,
         )
 

@@ -17,13 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
-from moldau.client.cluster import ClusterClient, find_coordinator_once
+from moldau.client.cluster import ClusterClient
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
-from moldau.simulation.clients import Client, MakeProcess
+from moldau.simulation.clients import (
+    Client,
+    ClientProcess,
+    ClientSetup,
+    RestartedClient,
+    call_coordinator,
+    commit_values,
+    draw_random,
+)
 from moldau.simulation.consumer_groups import StreamsGroupHistory
 from moldau.simulation.history import ClusterHistory
-from moldau.simulation.memory_network import MemoryHost
 from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
 from moldau.simulation.workload import TOPIC, Workload
 from moldau.wire.apis import OFFSET_COMMIT, STREAMS_GROUP_HEARTBEAT, Api
@@ -41,8 +48,6 @@ _WORDS_PARTITIONS: Final = 3
 _SESSION_MS: Final = 1_000
 _COMMIT_VERSION: Final = 9
 _LEAVING_EPOCH: Final = -1
-_SHORTEST_LIFE_SECONDS: Final = 1.0
-_LONGEST_LIFE_SECONDS: Final = 5.0
 _LONGEST_FREEZE_SECONDS: Final = 2.5
 _LONGEST_CLOSE_SECONDS: Final = 0.5  # of a task
 _SLOW_SHARE: Final = 0.1  # of the tasks that take longer than anybody waits for
@@ -59,7 +64,6 @@ _PASSING: Final = frozenset(
 )
 _OUTSIDE: Final = frozenset({ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch})
 
-ConnectClient = Callable[[str, ProcessClock, MemoryHost], ClusterClient]
 Task = TopicPartition
 """A subtopology and a partition."""
 
@@ -172,28 +176,14 @@ class _Program:
         group, source = self._place.group, self._place.source_of(task)
         position = max(group.position(task), 0) + 1
         newest = group.newest_of(self._member_id, task)
-        row = {
-            "partition_index": source.partition,
-            "committed_offset": position,
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
-        }
-        values = {
-            "group_id": group.name,
-            "generation_id_or_member_epoch": epoch,
-            "member_id": self._member_id,
-            "group_instance_id": None,
-            "topics": [{"name": source.topic, "partitions": [row]}],
-        }
+        values = commit_values(group.name, self._member_id, epoch, source, position)
         answer = await self._ask(OFFSET_COMMIT, values, _COMMIT_VERSION)
         code = cast("OffsetCommitResponse", answer).topics[0].partitions[0].error_code
         if code is ErrorCode.none:
             group.accept_commit(epoch, newest, task, position)
 
     async def _ask(self, api: Api, values: Mapping[str, object], version: int) -> object:
-        coordinator = await find_coordinator_once(self._client, self._place.group.name)
-        link = await self._client.connect_to_broker(coordinator.id)
-        return await link.call(api, values, version=version)
+        return await call_coordinator(self._client, self._place.group.name, api, values, version)
 
     def _values(self, *, epoch: int) -> dict[str, object]:
         return {
@@ -217,29 +207,29 @@ class _Program:
         }
 
 
-class SimulatedStreamsMember(Client):
+class SimulatedStreamsMember(RestartedClient[_Program]):
     """One place in the group, and the processes that have it one after the other."""
+
+    _chances = 0.2, 0.45, 0.6
 
     def __init__(
         self,
-        name: str,
-        history: ClusterHistory,
-        random: Random,
+        setup: ClientSetup,
         *,
         group: StreamsGroupHistory,
         family: ClusterStreams,
-        make_process: MakeProcess,
-        connect: ConnectClient,
+        open_client: Callable[[str, ClientProcess], ClusterClient],
     ) -> None:
-        super().__init__(name, history, random)
+        super().__init__(setup)
         self.group = group
         self.topology = family.topology(group.name)
-        self.program: _Program | None = None
         self._family = family
-        self._make_process = make_process
-        self._connect = connect
-        self._life = 0
+        self._open_client = open_client
         self._is_refused = False
+
+    @property
+    def programs(self) -> Sequence[_Program]:
+        return self._programs
 
     def source_of(self, task: Task) -> TopicPartition:
         return self._family.source_of(self.group.name, task)
@@ -249,54 +239,19 @@ class SimulatedStreamsMember(Client):
             self._is_refused = True  # said once
             self._history.report("STG-5", what)
 
-    async def run(self) -> None:
-        program = self._begin()
-        try:
-            while not self.is_stopping:
-                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
-                if not self.is_stopping:
-                    program = await self._befall(program)
-            await self._family.wait_until_shared(self)
-            await self._end(program)
-        except asyncio.CancelledError:
-            program.process.kill()
-            raise
+    async def _draw_mishap(self) -> None:
+        if not self.is_stopping:
+            await super()._draw_mishap()
 
-    async def _befall(self, program: _Program) -> _Program:
-        """Something happens to the process, or nothing does."""
-        chance = self._random.random()
-        if chance < 0.2:
-            program.process.kill()
-            return self._begin()
-        if chance < 0.45:
-            program.process.pause()
-            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
-            program.process.resume()
-        elif chance < 0.6:
-            await self._end(program)
-            return self._begin()
-        return program
+    async def _finish(self) -> None:
+        await self._family.wait_until_shared(self)
+        await super()._finish()
 
-    async def _end(self, program: _Program) -> None:
-        program.is_ending = True
-        await asyncio.wait((program.task,))
-        program.task.result()
-
-    async def _sleep(self, shortest: float, longest: float) -> None:
-        """Short naps, so that the end is not waited for."""
-        left = self._random.uniform(shortest, longest)
-        while left > 0 and not self.is_stopping:
-            await asyncio.sleep(min(left, 0.5))
-            left -= 0.5
-
-    def _begin(self) -> _Program:
-        self._life += 1
-        member_id = f"{self.name}.{self._life}"
-        process, clock, host = self._make_process(member_id)
-        random = Random(self._random.random())  # noqa: S311 of the seed
-        client = self._connect(member_id, clock, host)
-        self.program = _Program(self, member_id, process, clock, client, random)
-        return self.program
+    def _open_program(self, name: str) -> _Program:
+        opened = self._open_process(name)
+        random = draw_random(self._random)
+        client = self._open_client(name, opened)
+        return _Program(self, name, opened.process, opened.clock, client, random)
 
 
 class ClusterStreams:
@@ -343,13 +298,10 @@ class ClusterStreams:
         group = self.told = StreamsGroupHistory(group_id, self._history.report)
         return [
             SimulatedStreamsMember(
-                name,
-                self._history,
-                workload.random_of(name),
+                workload.setup(name),
                 group=group,
                 family=self,
-                make_process=workload.open_process,
-                connect=workload.connect,
+                open_client=workload.open_client,
             )
             for name in (f"w{suffix}-{number}" for number in range(self._member_count))
         ]
@@ -411,9 +363,10 @@ class ClusterStreams:
 
     def _paired(self) -> list[tuple[SimulatedStreamsMember, _Program]]:
         return [
-            (each, each.program)
+            (each, program)
             for each in (() if self._workload is None else self._workload.clients)
-            if isinstance(each, SimulatedStreamsMember) and each.program is not None
+            if isinstance(each, SimulatedStreamsMember)
+            for program in each.programs
         ]
 
 

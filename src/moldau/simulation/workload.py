@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import CreatedTopic, NewTopic
@@ -28,6 +28,8 @@ from moldau.simulation.clients import (
     AnyReader,
     Client,
     ClientHabits,
+    ClientProcess,
+    ClientSetup,
     Committer,
     HastyProducer,
     OffsetBook,
@@ -35,11 +37,11 @@ from moldau.simulation.clients import (
     SessionBook,
     SimulatedProducer,
     SimulatedReader,
+    draw_random,
 )
 from moldau.simulation.consumer_groups import ConsumerGroupHistory, GroupHistory, SimulatedMember
 from moldau.simulation.history import ClusterHistory
 from moldau.simulation.machine import PORT, SimulatedMachine, World
-from moldau.simulation.memory_network import MemoryHost
 from moldau.simulation.observer import ClusterObserver
 from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
 
@@ -47,6 +49,8 @@ TOPIC: Final = "t"
 _REQUEST_SECONDS: Final = 2.0
 _API_SECONDS: Final = 6.0
 _PAUSE_SECONDS: Final = 0.1
+
+AnyClient = TypeVar("AnyClient", ClusterClient, AsyncAdmin)
 
 
 class ServedCluster(SessionBook, Protocol):
@@ -131,15 +135,11 @@ class Workload:
             member = f"{name}-{number}"
             self._add(
                 SimulatedMember(
-                    member,
-                    self.open_client(member),
-                    self._history,
-                    self.random_of(member),
+                    self.setup(member),
+                    client=self.open_client(member),
                     group=group,
                     topic=TOPIC,
                     assignor=assignor,
-                    bootstrap=self.bootstrap,
-                    make_process=self.open_process,
                     offsets=self._cluster.offsets,
                 )
             )
@@ -204,28 +204,38 @@ class Workload:
     def random_of(self, name: str) -> Random:
         return self.world.streams.stream(f"client {name}")
 
-    def open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]:
+    def setup(self, name: str) -> ClientSetup:
+        return ClientSetup(name, self._history, self.random_of(name), self.open_process)
+
+    def open_process(self, name: str) -> ClientProcess:
         process = SimulatedProcess(name, self.world.loop)
         self.world.story.kept.append(process)
-        clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
-        return process, clock, self.world.network.host("clients")
-
-    def open_client(self, name: str) -> ClusterClient:
-        """For one more client that sends single requests."""
-        _, clock, host = self.open_process(name)
-        return self.connect(name, clock, host)
-
-    def connect(self, name: str, clock: ProcessClock, host: MemoryHost) -> ClusterClient:
-        """The same, in a process that is there."""
-        random = Random(self.random_of(name).random())  # noqa: S311 of the seed
-        return ClusterClient(
-            self.bootstrap, _settings(name), network=host, clock=clock, random=random
+        return ClientProcess(
+            process=process,
+            clock=ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms()),
+            host=self.world.network.host("clients"),
+            bootstrap=self.bootstrap,
         )
 
+    def open_client(self, name: str, opened: ClientProcess | None = None) -> ClusterClient:
+        """For single requests: in a process of its own, or in one that is there."""
+        return self._open(ClusterClient, name, opened)
+
     def open_admin(self, name: str) -> AsyncAdmin:
-        _, clock, host = self.open_process(name)
-        random = Random(self.random_of(name).random())  # noqa: S311 of the seed
-        return AsyncAdmin(self.bootstrap, _settings(name), network=host, clock=clock, random=random)
+        return self._open(AsyncAdmin, name)
+
+    def _open(
+        self, kind: type[AnyClient], name: str, opened: ClientProcess | None = None
+    ) -> AnyClient:
+        opened = opened or self.open_process(name)
+        random = draw_random(self.random_of(name))
+        return kind(
+            self.bootstrap,
+            _settings(name),
+            network=opened.host,
+            clock=opened.clock,
+            random=random,
+        )
 
     async def make_topic(
         self, maker: str, topic: str, partitions: int, config: Mapping[str, str]
@@ -256,12 +266,8 @@ class Workload:
     ) -> AnyProducer:
         """One that writes with acks=all."""
         return kind(
-            name,
-            self._history,
-            self.random_of(name),
+            self.setup(name),
             partition=partition,
-            bootstrap=self.bootstrap,
-            make_process=self.open_process,
             habits=self.habits,
             sessions=self._cluster,
             now=self.world.loop.time,
@@ -273,28 +279,23 @@ class Workload:
         partition: TopicPartition,
         kind: type[AnyReader] = SimulatedReader,  # type: ignore[assignment]
     ) -> AnyReader:
-        random = self.random_of(name)
         return kind(
-            name,
-            self._history,
-            random,
+            self.setup(name),
             partition=partition,
-            bootstrap=self.bootstrap,
-            make_process=self.open_process,
             max_bytes=self.habits.fetch_max_bytes,
-            rack=random.choice(RACKS) if self.habits.reads_nearest else "",
+            rack=self.draw_rack(name),
         )
+
+    def draw_rack(self, name: str) -> str:
+        """The rack of a consumer that reads from the nearest replica."""
+        return self.random_of(name).choice(RACKS) if self.habits.reads_nearest else ""
 
     def make_committer(self, name: str, group: str, kind: type[Committer] = Committer) -> Committer:
         return kind(
-            name,
-            self._history,
-            self.random_of(name),
+            self.setup(name),
             group=group,
             partition=self.partitions[0],
             offsets=self._cluster.offsets,
-            bootstrap=self.bootstrap,
-            make_process=self.open_process,
         )
 
 

@@ -53,7 +53,7 @@ PACKAGES = (
     "storage",
     "coordinators.groups",
     "coordinators.transactions",
-    "shares",
+    "coordinators.shares",
     "security",
 )
 CHECKS = ("invariants.py",)

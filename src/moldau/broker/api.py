@@ -36,13 +36,10 @@ if TYPE_CHECKING:
 
     from moldau.broker.authentication import SaslSession
     from moldau.broker.auto_topic_creation import AutoTopicCreation, InternalTopics
+    from moldau.broker.coordinators import ShareCoordination, ShareLag
     from moldau.broker.fetch import FetchSessions
     from moldau.broker.monitoring.client_telemetry import ClientTelemetry
     from moldau.broker.purgatory import Purgatory
-    from moldau.broker.share_coordination import ShareCoordination
-    from moldau.broker.share_lag import ShareLag
-    from moldau.broker.share_persister import SharePersister
-    from moldau.broker.shares import Shares
     from moldau.broker.throttling import RequestThrottle
     from moldau.broker.topic_metadata import EncodedTopics
     from moldau.broker.transaction_verifier import TransactionVerifier
@@ -55,6 +52,9 @@ if TYPE_CHECKING:
     from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
     from moldau.config.broker_options import BrokerOptions
     from moldau.coordinators.groups.coordinator import GroupCoordinator
+    from moldau.coordinators.shares.coordinator import ShareCoordinator
+    from moldau.coordinators.shares.persister import SharePersister
+    from moldau.coordinators.shares.share_partitions import Shares
     from moldau.coordinators.transactions.coordinator import TransactionCoordinator
     from moldau.model import BrokerId
     from moldau.quotas import ClientQuotas
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from moldau.replication.replication_quota import ReplicationQuota
     from moldau.security.audit import AuditLog
     from moldau.security.authorizer import Authorizer
-    from moldau.shares.share_coordinator import ShareCoordinator
     from moldau.storage.log_store import LogStore
 
 

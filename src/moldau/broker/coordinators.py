@@ -7,35 +7,47 @@ the coordinator of this very broker calls its handler instead of the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from moldau.broker.api import Services
 from moldau.broker.auto_topic_creation import AutoTopicCreation
 from moldau.broker.background_tasks import BackgroundTasks
-from moldau.broker.control_plane import TRANSACTION_VERSION, random_uuid
+from moldau.broker.commit_waits import Uncommitted, wait_until_committed
+from moldau.broker.control_plane import NO_REPLICA, TRANSACTION_VERSION, LogEndRequests, random_uuid
+from moldau.broker.handlers import add_partitions_to_txn, write_txn_markers
 from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
-from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.transaction_verifier import TransactionVerifier
+from moldau.clock import Clock
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordinators.groups.coordinator import GroupCoordinator
 from moldau.coordinators.runtime.internal_topic import InternalTopic
+from moldau.coordinators.runtime.runtime import ShardDuties
+from moldau.coordinators.shares.coordinator import ShareCoordinator
+from moldau.coordinators.shares.dead_letters import DeadLetterSender
+from moldau.coordinators.shares.persister import SharePersister
+from moldau.coordinators.shares.share_partitions import Shares
 from moldau.coordinators.transactions.coordinator import TransactionCoordinator
 from moldau.model import (
     GROUP_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BrokerId,
+    TopicPartition,
 )
 from moldau.net.peer import Peer, PeerAddress
+from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.tasks import TaskSupervisor
+from moldau.workers import Workers
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
@@ -44,6 +56,7 @@ if TYPE_CHECKING:
 
     from moldau.coordinators.groups.coordinator import StatePersister
     from moldau.coordinators.groups.rules.outcome import LogMessage
+
 
 _GROUP_ROOMS = (
     "moldau.coordinators.groups.shard",
@@ -54,7 +67,7 @@ _TRANSACTION_ROOMS = (
     "moldau.coordinators.transactions.coordinator",
     "moldau.coordinators.transactions.rules.records",
 )
-_SHARE_ROOMS = "moldau.shares.share_state_shard", "moldau.shares.share_state_log"
+_SHARE_ROOMS = "moldau.coordinators.shares.coordinator", "moldau.coordinators.shares.rules.records"
 """What shards are made of, imported when their topic is made."""
 
 
@@ -206,8 +219,6 @@ def _make_transactions(
 
 def _make_marker_sender(around: _Surroundings) -> MarkerSender:
     async def write_here(request: WriteTxnMarkersRequest) -> Mapping[str, object]:
-        from moldau.broker.handlers import write_txn_markers
-
         return await write_txn_markers.write(request, around.services())
 
     return MarkerSender(
@@ -222,8 +233,6 @@ def _make_marker_sender(around: _Surroundings) -> MarkerSender:
 
 def _make_verifier(around: _Surroundings) -> TransactionVerifier:
     async def ask_here(request: Payload) -> Mapping[str, object]:
-        from moldau.broker.handlers import add_partitions_to_txn
-
         return await add_partitions_to_txn.add(
             cast("AddPartitionsToTxnRequest", request), around.services()
         )
@@ -237,3 +246,162 @@ def _make_verifier(around: _Surroundings) -> TransactionVerifier:
         spawn=around.supervisor.spawn,
         timeout_ms=lambda: around.options().request_timeout_ms,
     )
+
+
+class ShareCoordination:
+    """See the module. `connect` makes the way to a broker; `close` once."""
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        *,
+        broker_id: BrokerId,
+        options: Callable[[], BrokerOptions],
+        image: Callable[[], MetadataImage],
+        refresh_group_config: Callable[[str], Awaitable[None]],
+        clock: Clock,
+        workers: Workers,
+        partitions: Partitions,
+        connect: Callable[[BrokerId], Peer],
+        duties: ShardDuties,
+        spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]],
+        services: Callable[[], Services],
+    ) -> None:
+        self._topic = topic
+        self._broker_id = broker_id
+        self._options = options
+        self._image = image
+        self._refresh_group_config = refresh_group_config
+        self._clock = clock
+        self._workers = workers
+        self._partitions = partitions
+        self._connect = connect
+        self._spawn = spawn
+        self._services = services
+        self._persister: SharePersister | None = None
+        self._dead_letters: DeadLetterSender | None = None
+        self._shares: Shares | None = None
+        self.coordinator = ShareCoordinator(
+            broker_id=broker_id,
+            topic=topic,
+            image=image,
+            options=options,
+            clock=clock,
+            workers=workers,
+            duties=duties,
+            spawn=spawn,
+        )
+
+    @property
+    def persister(self) -> SharePersister:
+        if self._persister is None:
+            self._persister = SharePersister(
+                self.coordinator,
+                self._topic,
+                broker_id=self._broker_id,
+                clock=self._clock,
+                connect=self._connect,
+                spawn=self._spawn,
+                timeout_ms=lambda: self._options().request_timeout_ms,
+            )
+        return self._persister
+
+    @property
+    def lag(self) -> ShareLag:
+        return ShareLag(
+            self._broker_id, image=self._image, partitions=self._partitions, connect=self._connect
+        )
+
+    @property
+    def shares(self) -> Shares:
+        if self._shares is None:
+            self._dead_letters = DeadLetterSender(
+                broker_id=self._broker_id,
+                options=self._options,
+                image=self._image,
+                partitions=self._partitions,
+                clock=self._clock,
+                workers=self._workers,
+                create_topic=lambda spec: self._services().topic_maker.create_topic(spec),
+                wait_until_committed=self._wait_until_committed,
+                connect=self._connect,
+            )
+            self._shares = Shares(
+                store=self.persister,
+                dead_letters=self._dead_letters,
+                clock=self._clock,
+                spawn=self._spawn,
+                image=self._image,
+                refresh_group_config=self._refresh_group_config,
+                options=self._options,
+            )
+        return self._shares
+
+    async def _wait_until_committed(self, partition: Partition) -> None:
+        """All that is in its log now."""
+        services = self._services()
+        written = Uncommitted(partition, partition.leader_epoch, partition.log.log_end_offset)
+        deadline = self._clock.monotonic() + self._options().request_timeout_ms / 1000
+        (error,) = await wait_until_committed([written], deadline, services)
+        if error is not None:
+            raise error
+
+    # What happens to parts that may not be there
+
+    def on_partition_changed(self, topic_partition: TopicPartition) -> None:
+        """A partition was opened, dropped, or has another leader."""
+        if self._shares is not None:
+            found = self._partitions.find(*topic_partition)
+            self._shares.partitions.on_partition_changed(topic_partition, found)
+
+    def on_connection_closed(self, connection: object) -> None:
+        if self._shares is not None:
+            self._shares.on_connection_closed(connection)
+
+    async def close(self) -> None:
+        if self._shares is not None:
+            self._shares.close()
+        if self._dead_letters is not None:
+            await self._dead_letters.close()
+        self.coordinator.close()
+        if self._persister is not None:
+            await self._persister.close()
+
+
+class ShareLag:
+    """`connect` makes the way to a broker, which is closed again when it has answered."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        *,
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        connect: Callable[[BrokerId], Peer],
+    ) -> None:
+        self._broker_id = broker_id
+        self._image = image
+        self._partitions = partitions
+        self._questions = LogEndRequests(connect, f"broker-{broker_id}", replica_id=NO_REPLICA)
+
+    async def find_ends(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """High watermarks; those that are not told in time are left out."""
+        image = self._image()
+        ends: dict[TopicPartition, int] = {}
+        elsewhere: dict[BrokerId, list[TopicPartition]] = {}
+        for one in wanted:
+            topic = image.topics.get(one.topic)
+            state = None if topic is None else topic.find_partition(one.partition)
+            if state is None or state.leader not in image.brokers:
+                continue
+            if state.leader == self._broker_id:
+                partition = self._partitions.find(*one)
+                if partition is not None:
+                    ends[one] = partition.high_watermark
+            else:
+                elsewhere.setdefault(state.leader, []).append(one)
+        if elsewhere:
+            for key, told in (await self._questions.ask(elsewhere)).items():
+                for end in told.values():
+                    ends[key] = end.end_offset
+        return ends

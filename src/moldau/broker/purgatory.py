@@ -17,11 +17,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Protocol
 
 from moldau.broker.api import Services
+from moldau.broker.coordinators import ShareCoordination
 from moldau.broker.fetch import FetchSession, FetchSessions, FetchWait
-from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.throttling import RequestThrottle
 from moldau.clock import Clock, Timer
 from moldau.coordinators.groups.coordinator import GroupCoordinator
+from moldau.coordinators.shares.coordinator import ShareCoordinator
 from moldau.coordinators.transactions.coordinator import TransactionCoordinator
 from moldau.model import INTERNAL_TOPICS, Offset, TopicPartition
 from moldau.net.port import Chunk
@@ -30,7 +31,6 @@ from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetcher import ReplicaFetchers
-from moldau.shares.share_coordinator import ShareCoordinator
 
 _LOOKS_PER_TURN = 50
 """Fetches that look again before somebody else may use the loop: each takes some ten

@@ -27,9 +27,9 @@ from moldau.client.queue.rules.in_flight import (
     SendShareFetch,
     ShareAnswer,
 )
+from moldau.coordinators.shares.rules.in_flight_state import InFlightBatch
 from moldau.errors import ClientError, KafkaError
 from moldau.model import AcknowledgeType, TopicPartition
-from moldau.shares.rules.offset_runs import OffsetRun
 from moldau.simulation.clients import Client, ClientSetup, RestartedClient, draw_random
 from moldau.simulation.virtual_loop import ProcessClock, SimulatedProcess
 
@@ -405,7 +405,7 @@ class SeenLeader(NamedTuple):
     host: str
     leader_epoch: int
     start_offset: int
-    runs: tuple[OffsetRun, ...]
+    runs: tuple[InFlightBatch, ...]
     state_epoch: int = 0
     """Who alters the group's offsets begins another one."""
     loads: int = 1
@@ -556,7 +556,7 @@ class ShareHistory:
             if not run.lot.is_final:
                 self._see_run(partition, seen, run)
 
-    def _see_run(self, partition: TopicPartition, seen: SeenLeader, run: OffsetRun) -> None:
+    def _see_run(self, partition: TopicPartition, seen: SeenLeader, run: InFlightBatch) -> None:
         count = run.lot.delivery_count
         for offset in range(run.first, run.end):
             known = self._counts.get((partition, offset), 0)

@@ -23,20 +23,21 @@ from typing import Final, NamedTuple
 from moldau.client.admin.values import ConfigResource
 from moldau.config.alterations import ConfigChange
 from moldau.coordinators.runtime.internal_topic import partition_for
-from moldau.errors import ClientError, KafkaError, NotLeaderError
-from moldau.model import SHARE_GROUP_STATE_TOPIC, AcknowledgeType, TopicPartition
-from moldau.records.record_batch import records_of
-from moldau.shares.rules.dead_letters import OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
-from moldau.shares.rules.delivery_state import DeliveryState, SharePartitionKey
-from moldau.shares.rules.state_machine import ShareStates
-from moldau.shares.rules.state_records import (
+from moldau.coordinators.shares.dead_letters import OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
+from moldau.coordinators.shares.rules.records import (
+    DeliveryState,
+    SharePartitionKey,
     ShareState,
     ShareStateRecord,
     ShareUpdate,
     coordinator_key,
+    decode_share_state,
 )
-from moldau.shares.share_partition import SharePartition
-from moldau.shares.share_state_log import decode_share_state
+from moldau.coordinators.shares.rules.share_states import ShareStates
+from moldau.coordinators.shares.share_partition import SharePartition
+from moldau.errors import ClientError, KafkaError, NotLeaderError
+from moldau.model import SHARE_GROUP_STATE_TOPIC, AcknowledgeType, TopicPartition
+from moldau.records.record_batch import records_of
 from moldau.simulation.clients import Client
 from moldau.simulation.history import ClusterHistory, StoredBatch
 from moldau.simulation.machine import DATA_FOLDER, committed_offsets_of, read_log, values_of

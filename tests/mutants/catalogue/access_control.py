@@ -150,7 +150,7 @@ MUTANTS = (
         breaks="ConsumerGroupDescribe names topics that the caller may not describe",
         edits=(
             Edit(
-                "moldau.broker.group_descriptions",
+                "moldau.broker.coordinator_requests",
                 "describe_groups.describe.shape",
                 "not _may_see_topics(found, context)",
                 "False",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_SHARD = "moldau.shares.share_state_shard"
+_SHARD = "moldau.coordinators.shares.coordinator"
 _COORDINATION = "unit/broker/test_share_coordination.py"
 _BEGINNINGS = "moldau.coordinators.groups.rules.share_group"
 
@@ -14,7 +14,12 @@ MUTANTS = (
         rule="no state is left without a topic",
         breaks="share coordinators keep, for ever, states of topics that nobody has any more",
         edits=(
-            Edit(_SHARD, "ShareStateShard.forget_deleted", "self.report(DeleteState(key))", "pass"),
+            Edit(
+                _SHARD,
+                "ShareCoordinatorShard.forget_deleted",
+                "self.report(DeleteState(key))",
+                "pass",
+            ),
         ),
         tests=(
             f"{_COORDINATION}::"
@@ -28,7 +33,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _SHARD,
-                "ShareStateShard.forget_deleted",
+                "ShareCoordinatorShard.forget_deleted",
                 "self._was_deleted(key)",
                 "not self._has_partition(key)",
             ),
@@ -90,13 +95,13 @@ MUTANTS = (
         edits=(
             Edit(
                 _SHARD,
-                "ShareStateShard.prune",
+                "ShareCoordinatorShard.prune",
                 "self._log.end_offset > self._log.committed_offset",
                 "False",
             ),
         ),
         tests=(
-            "unit/shares/test_share_state_shard.py"
+            "unit/coordinators/shares/test_share_state_shard.py"
             "::test_the_log_is_not_pruned_before_the_snapshot_is_committed",
         ),
     ),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_IN_FLIGHT = "moldau.shares.rules.in_flight"
-_PARTITION = "moldau.shares.share_partition"
+_IN_FLIGHT = "moldau.coordinators.shares.rules.in_flight"
+_PARTITION = "moldau.coordinators.shares.share_partition"
 _FETCH = "moldau.broker.handlers.share_fetch"
 _HANDLERS = "unit/broker/handlers/test_share_handlers.py"
-_MODEL = "unit/shares/rules/test_in_flight_model.py"
-_SHELL = "unit/shares/test_share_partition.py"
+_MODEL = "unit/coordinators/shares/rules/test_in_flight_model.py"
+_SHELL = "unit/coordinators/shares/test_share_partition.py"
 
 MUTANTS = (
     Mutant(
@@ -106,14 +106,14 @@ MUTANTS = (
         breaks="a leader that was replaced and has not heard of it delivers what it knows of",
         edits=(
             Edit(
-                "moldau.shares.share_partition",
+                "moldau.coordinators.shares.share_partition",
                 "SharePartition.acquire",
                 "self.partition.holds_lease",
                 "self.partition.is_leader",
             ),
         ),
         tests=(
-            "unit/shares/test_share_partition.py"
+            "unit/coordinators/shares/test_share_partition.py"
             "::test_a_leader_whose_lease_is_over_delivers_nothing",
         ),
     ),
@@ -141,7 +141,7 @@ MUTANTS = (
         breaks="a share partition stays when the replica under it is dropped",
         edits=(
             Edit(
-                "moldau.shares.share_partitions",
+                "moldau.coordinators.shares.share_partitions",
                 "SharePartitions.on_partition_changed",
                 "found.partition is not partition",
             ),
@@ -161,7 +161,7 @@ MUTANTS = (
         breaks="a group that reads committed records only is given those of aborted transactions",
         edits=(
             Edit(
-                "moldau.shares.share_partition",
+                "moldau.coordinators.shares.share_partition",
                 "_Window.batches",
                 "self.read_committed and header.is_transactional and (not is_hidden)",
                 "False",
@@ -176,13 +176,13 @@ MUTANTS = (
         breaks="a group that reads committed records only is given those of open transactions",
         edits=(
             Edit(
-                "moldau.shares.share_partition",
+                "moldau.coordinators.shares.share_partition",
                 "SharePartition._find_offset",
                 "settings.read_committed",
                 "False",
             ),
             Edit(
-                "moldau.shares.share_partition",
+                "moldau.coordinators.shares.share_partition",
                 "SharePartition._read",
                 "read_committed = self._settings().read_committed\npartition = self.partition",
                 "read_committed, partition = (False, self.partition)",
@@ -197,12 +197,12 @@ MUTANTS = (
         breaks="records of a committed transaction never come to a group that reads such only",
         edits=(
             Edit(
-                "moldau.shares.share_partition",
+                "moldau.coordinators.shares.share_partition",
                 "_Window.batches",
                 "aborted.producer_id == header.producer_id",
             ),
             Edit(
-                "moldau.shares.share_partition",
+                "moldau.coordinators.shares.share_partition",
                 "_Window.batches",
                 "aborted.first_offset <= header.base_offset <= aborted.last_offset",
                 "aborted.first_offset <= header.base_offset",
@@ -215,7 +215,12 @@ MUTANTS = (
         rule="SHR-13",
         breaks="offsets of a group are altered, and its leaders go on as before for whoever comes",
         edits=(
-            Edit("moldau.broker.shares", "Shares.begin_taking", "found.require_check()", "pass"),
+            Edit(
+                "moldau.coordinators.shares.share_partitions",
+                "Shares.begin_taking",
+                "found.require_check()",
+                "pass",
+            ),
         ),
         seeds=Seeds(count=5, first=12, shares=True, by=("SHR-13", "SHR-9")),
         tests=(

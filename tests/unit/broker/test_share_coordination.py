@@ -10,6 +10,13 @@ import pytest
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.cluster import znodes
+from moldau.coordinators.shares.rules.records import (
+    DeliveryState,
+    SharePartitionKey,
+    ShareStateWrite,
+    StateBatch,
+    StoredShareState,
+)
 from moldau.errors import (
     ErrorCode,
     FencedLeaderEpochError,
@@ -17,13 +24,6 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
-from moldau.shares.rules.delivery_state import (
-    DeliveryState,
-    SharePartitionKey,
-    ShareStateWrite,
-    StateBatch,
-    StoredShareState,
-)
 
 FIND_COORDINATOR, DELETE_GROUPS, LIST_GROUPS, DELETE_TOPICS = 10, 42, 16, 20
 SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE = 76, 77

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from moldau.coordinators.shares.rules.records import (
+    DeliveryState,
+    SharePartitionKey,
+    ShareUpdate,
+    StateBatch,
+    UpdateRecord,
+    encode_share_state,
+)
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import build_batch
-from moldau.shares.rules.delivery_state import DeliveryState, SharePartitionKey, StateBatch
-from moldau.shares.rules.state_records import ShareUpdate, UpdateRecord
-from moldau.shares.share_state_log import encode_share_state
 from moldau.simulation.history import StoredBatch
 from moldau.simulation.share_groups import find_missing
 

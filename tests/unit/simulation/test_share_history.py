@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from moldau.coordinators.shares.rules.in_flight_state import InFlightBatch, InFlightRecordState
+from moldau.coordinators.shares.rules.records import DeliveryState
 from moldau.model import AcknowledgeType, TopicPartition
-from moldau.shares.rules.delivery_state import DeliveryState
-from moldau.shares.rules.offset_runs import Lot, OffsetRun
 from moldau.simulation.share_consumers import SeenLeader, ShareHistory
 
 PLACE = TopicPartition("t", 0)
@@ -20,7 +20,7 @@ def led(
     epoch: int, start: int, count: int = 0, state: DeliveryState = DeliveryState.ACQUIRED
 ) -> SeenLeader:
     """One record right behind the start."""
-    runs = (OffsetRun(start, start + 1, Lot(state, count)),) if count else ()
+    runs = (InFlightBatch(start, start + 1, InFlightRecordState(state, count)),) if count else ()
     return SeenLeader("broker-1", epoch, start, runs)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import may_cluster, may_topic, may_transactional_id
-from moldau.broker.transaction_requests import error_for
+from moldau.broker.coordinator_requests import error_for
 from moldau.coordinators.runtime.shard import wait_for_answer
 from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.coordinators.transactions.rules.transactions import AddPartitions

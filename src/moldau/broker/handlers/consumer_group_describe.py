@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
-from moldau.broker.group_descriptions import describe_groups, shape_partitions
+from moldau.broker.coordinator_requests import describe_groups, shape_partitions
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules.epoch_group import DescribedConsumer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE

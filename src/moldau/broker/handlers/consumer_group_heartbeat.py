@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_topic, topic_filter
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
 from moldau.coordinators.groups.rules.events import (
     JOINING_EPOCH,

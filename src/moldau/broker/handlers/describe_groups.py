@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, Slices, answered_class, encode_element, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.classic_group import (
     ClassicGroupState,
     DescribedGroup,

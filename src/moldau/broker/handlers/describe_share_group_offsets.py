@@ -15,10 +15,10 @@ from uuid import UUID
 from moldau.broker.api import RequestContext, Services, serves
 from moldau.broker.authorization import may_see, may_topic, require_group
 from moldau.coordinators.groups.rules.share_records import StateTopics
+from moldau.coordinators.shares.rules.records import NO_COUNT, NO_START_OFFSET, SharePartitionKey
+from moldau.coordinators.shares.rules.share_states import StateAnswer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType, TopicPartition
-from moldau.shares.rules.delivery_state import NO_COUNT, NO_START_OFFSET, SharePartitionKey
-from moldau.shares.rules.state_events import StateAnswer
 from moldau.wire.apis import DESCRIBE_SHARE_GROUP_OFFSETS
 
 if TYPE_CHECKING:

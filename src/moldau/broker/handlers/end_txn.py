@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import require_transactional_id
-from moldau.broker.transaction_requests import error_for
+from moldau.broker.coordinator_requests import error_for
 from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
 from moldau.coordinators.transactions.rules.transactions import EndTransaction, TransactionAnswer
 from moldau.errors import ErrorCode, KafkaError

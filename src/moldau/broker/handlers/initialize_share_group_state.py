@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
-from moldau.broker.share_state_requests import answer_state_request
-from moldau.shares.rules.state_events import InitializeState
+from moldau.broker.coordinator_requests import answer_state_request
+from moldau.coordinators.shares.rules.share_states import InitializeState
 from moldau.wire.apis import INITIALIZE_SHARE_GROUP_STATE
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, topic_filter
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import GroupProtocol, Join, JoinAnswer
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import Leave, LeaveAnswer, LeavingMember
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode

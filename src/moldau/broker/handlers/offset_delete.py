@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import audit_change, may_group, may_topic
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import DeleteOffsets, PartitionsAnswer
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode

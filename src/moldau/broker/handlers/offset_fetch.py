@@ -17,7 +17,7 @@ from uuid import UUID
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group, may_see, may_topic
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.commits import FoundOffsets
 from moldau.coordinators.groups.rules.records import CommittedOffset
 from moldau.coordinators.runtime.shard import Eventually, wait_for_answer

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
-from moldau.broker.share_state_requests import answer_state_request
-from moldau.shares.rules.state_events import ReadState
+from moldau.broker.coordinator_requests import answer_state_request
+from moldau.coordinators.shares.rules.share_states import ReadState
 from moldau.wire.apis import READ_SHARE_GROUP_STATE
 
 if TYPE_CHECKING:

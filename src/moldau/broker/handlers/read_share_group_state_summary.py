@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
-from moldau.broker.share_state_requests import answer_state_request
-from moldau.shares.rules.state_events import SummarizeState
+from moldau.broker.coordinator_requests import answer_state_request
+from moldau.coordinators.shares.rules.share_states import SummarizeState
 from moldau.wire.apis import READ_SHARE_GROUP_STATE_SUMMARY
 
 if TYPE_CHECKING:

@@ -24,24 +24,24 @@ from uuid import UUID
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.fetch import FetchSession, Terms
-from moldau.broker.share_acknowledging import (
+from moldau.broker.handlers.share_acknowledge import (
     Acknowledged,
     acknowledge,
     require_member,
     require_partition,
 )
 from moldau.broker.topic_metadata import CurrentLeaders
-from moldau.errors import InvalidRequestError, KafkaError, NotLeaderError
-from moldau.net.port import Chunk
-from moldau.shares.rules.in_flight import Wanted
-from moldau.shares.share_partition import SharePartition, ShareRead
-from moldau.shares.share_sessions import (
+from moldau.coordinators.shares.rules.in_flight import Wanted
+from moldau.coordinators.shares.share_partition import SharePartition, ShareRead
+from moldau.coordinators.shares.share_session import (
     CLOSING_EPOCH,
     OPENING_EPOCH,
     MemberKey,
     SessionPartitionKey,
     ShareSession,
 )
+from moldau.errors import InvalidRequestError, KafkaError, NotLeaderError
+from moldau.net.port import Chunk
 from moldau.wire.apis import SHARE_FETCH
 from moldau.wire.fetch_frame import FetchPartition, SharedPartition, encode_share_fetch_frame
 from moldau.wire.messages import parse_request

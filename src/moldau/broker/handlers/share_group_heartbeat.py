@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial, shape_heartbeat
 from moldau.coordinators.groups.rules.events import ConsumerHeartbeatAnswer, ShareHeartbeat
 from moldau.coordinators.runtime.shard import Eventually

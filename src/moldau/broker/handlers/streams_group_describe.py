@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
 from moldau.coordinators.groups.rules.streams_group import (
     DescribedStreamsGroup,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.authorization import may_group
-from moldau.broker.group_requests import respond
+from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import Sync, SyncAnswer
 from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode

@@ -24,13 +24,13 @@ from moldau.broker.monitoring.collector import (
 )
 from moldau.clock import Clock
 from moldau.config.declarations.network import split_address
+from moldau.coordinators.shares.rules.in_flight import take_census
 from moldau.errors import StartupError
 from moldau.metrics import catalogue
 from moldau.metrics.exposition import OPENMETRICS, TEXT, Exposition, wants_openmetrics
 from moldau.metrics.figures import BrokerFigures
 from moldau.metrics.history import EventKind, History, encode_events
 from moldau.net.http_server import HttpAnswer, HttpRequest, HttpServer
-from moldau.shares.rules.delivery_census import take_census
 from moldau.workers import Workers
 
 _PLAIN: Final = "text/plain; charset=utf-8"

@@ -27,9 +27,9 @@ from moldau.broker.handlers import (
     load_handler,
     share_group_heartbeat,
 )
+from moldau.coordinators.shares.share_session import MemberKey
 from moldau.errors import ErrorCode
 from moldau.model import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType, Principal
-from moldau.shares.share_sessions import MemberKey
 from moldau.wire.apis import SERVED
 
 O = AclOperation  # noqa: E741 a table of it follows

@@ -21,11 +21,11 @@ from moldau.broker.handlers import (
 )
 from moldau.broker.throttling import make_throttle
 from moldau.client.admin.values import ConfigChange
+from moldau.coordinators.shares.share_session import MemberKey
 from moldau.errors import ErrorCode, InvalidConfigError
 from moldau.model import ANONYMOUS
 from moldau.records.batch_header import walk_headers
 from moldau.records.record_batch import records_of
-from moldau.shares.share_sessions import MemberKey
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_body, parse_response
 from moldau.wire.shape import fit

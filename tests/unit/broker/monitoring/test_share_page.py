@@ -9,8 +9,8 @@ from typing import cast
 import moldau.broker.monitoring.endpoint as page
 from moldau.broker.api import Services
 from moldau.broker.monitoring.endpoint import describe_shares
+from moldau.coordinators.shares.rules.in_flight_state import InFlightBatch
 from moldau.model import TopicPartition
-from moldau.shares.rules.offset_runs import OffsetRun
 from moldau.testing import ManualClock
 
 
@@ -21,7 +21,7 @@ def services_with(partitions: int, runs: int) -> Services:
             key=SimpleNamespace(group_id="jobs" if number % 2 else "others"),
             partition=SimpleNamespace(topic_partition=TopicPartition("clicks", number)),
             in_flight=SimpleNamespace(
-                runs=iter([OffsetRun(one, one + 1, lot) for one in range(runs)]),
+                runs=iter([InFlightBatch(one, one + 1, lot) for one in range(runs)]),
                 start_offset=0,
                 end_offset=runs,
             ),

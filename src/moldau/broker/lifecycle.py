@@ -190,7 +190,7 @@ class BrokerLifecycle:
         is_held = log is not None and is_same_topic(log.topic_id, topic.topic_id)
         seen = (
             log.latest_epoch if log is not None and is_held else None,
-            self._publisher.set_back.get(key),
+            self._publisher.regressed_epochs.get(key),
             self._partitions.kept.find_later_epoch(key, topic.partitions[number]),
         )
         return max((epoch for epoch in seen if epoch is not None), default=-1)
@@ -349,7 +349,7 @@ class BrokerLifecycle:
                 timeout_seconds = self._timeout_seconds
                 await self._registration.wait_until_free(self._broker.id, timeout_seconds)
                 await self._write_until_done(self._plan_set_back)
-                self._publisher.set_back.clear()
+                self._publisher.regressed_epochs.clear()
                 await self._register()
                 # Others may have been elected while nobody saw this broker: from the registration
                 # on it is seen, and so what is read now is what it may act upon.

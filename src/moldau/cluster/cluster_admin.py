@@ -21,8 +21,7 @@ from typing import TypeVar
 from moldau.cluster import topic_operations, znodes
 from moldau.cluster.broker_registration import new_topic_id, unregister_broker
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules, ConfigWriter
-from moldau.cluster.controller_election import ControllerElection as Controllership
-from moldau.cluster.controller_election import ControllerTerm
+from moldau.cluster.controller_election import ControllerElection, ControllerTerm
 from moldau.cluster.elections import Elections, Outcomes
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.reassignments import Reassignments, Targets
@@ -84,7 +83,7 @@ class ClusterAdmin:
         *,
         coordination: Coordination,
         publisher: MetadataPublisher,
-        controllership: Controllership,
+        controllership: ControllerElection,
         defaults: Callable[[], TopicDefaults],
         topic_config_rules: ConfigRules,
         broker_config_rules: BrokerConfigRules,
@@ -371,7 +370,7 @@ class LeadershipAdmin:
 
     def __init__(
         self,
-        controllership: Controllership,
+        controllership: ControllerElection,
         publisher: MetadataPublisher,
         elections: Elections,
         reassignments: Reassignments,
@@ -389,7 +388,7 @@ class LeadershipAdmin:
             term = self._controllership.require_term()
             if unclean:
                 return await self._elections.elect_unclean(term, wanted)
-            return await self._elections.prefer(term, wanted)
+            return await self._elections.elect_preferred(term, wanted)
 
     async def alter_reassignments(
         self, targets: Targets, *, may_change_factor: bool = True

@@ -1,15 +1,15 @@
-"""The controller's duties, one after the other, from a queue. A shell.
+"""The controller: events from a queue, processed one after the other. A shell.
 
-Every broker runs one. It claims the controllership when nobody has it, and then does what is due:
-it elects leaders when brokers come, go or restart, and where a partition has none; where all are
-lost that could lead, it asks the others for their logs, beside everything else; it gives ids to
-topics that old tools made; it deletes topics, moves partitions and gives leadership back, as
-clients and tools ask for it. Each duty reads the current image, asks a rule for a plan and writes
-it under the term; who loses a race reads and plans again. A new controller plans from the whole
-image: nothing that the old one had in mind matters.
+Every broker runs one. It is elected when no broker is the controller, and then processes what is
+queued: it elects leaders when brokers come, go or restart, and where a partition has none; where
+all replicas that could lead are lost, it asks the others for their logs, beside everything else; it
+gives ids to topics that old tools made; it deletes topics, moves partitions and gives leadership
+back, as clients and tools ask for it. Each event reads the current image, asks a rule for a plan
+and writes it under the controller's epoch; whoever loses a race reads and plans again. A new
+controller plans from the whole image: nothing that the old one had in memory matters.
 
-What becomes due twice before it is done is done once, from the image that is current then. One
-task runs `run`; everything else only marks what is due.
+An event that is queued twice is processed once, from the image that is current then. One task runs
+`run`; everything else only adds events to the queue.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ _log = logging.getLogger("moldau.cluster.controller")
 RETRY_SECONDS = 0.5
 
 
-class Duty(IntEnum):
-    """What may be due; when a term begins, all of it is, in this order."""
+class ControllerEvent(IntEnum):
+    """As in Kafka's controller. When a term begins, all are queued, in this order."""
 
-    CLAIM = auto()
-    TOUCHED_TOPICS = auto()  # their nodes were written, by an old tool perhaps
-    BROKERS = auto()
-    TOPICS = auto()
-    RECOVERY = auto()  # of partitions that nobody may lead
-    DELETIONS = auto()
-    REASSIGNMENT = auto()
-    PREFERRED_LEADERS = auto()
-    BALANCE = auto()
-    LOG_DIR_EVENTS = auto()
+    REELECT = auto()
+    PARTITION_MODIFICATIONS = auto()  # their nodes were written, by an old tool perhaps
+    BROKER_CHANGE = auto()
+    TOPIC_CHANGE = auto()
+    UNCLEAN_RECOVERY = auto()  # of partitions that nobody may lead
+    TOPIC_DELETION = auto()
+    PARTITION_REASSIGNMENT = auto()
+    REPLICA_LEADER_ELECTION = auto()
+    LEADER_REBALANCE = auto()
+    LOG_DIR_EVENT = auto()
 
 
 class ControllerSettings(NamedTuple):
@@ -110,21 +110,21 @@ class Controller:
         )
         self.reassignments = Reassignments(coordination, publisher, states)
         self.deletion = deletion or TopicDeletion(coordination, publisher)
-        self._duties: Mapping[Duty, Callable[[ControllerTerm], Awaitable[None]]] = {
-            Duty.TOUCHED_TOPICS: self._read_touched_topics,
-            Duty.BROKERS: self._look_at_brokers,
-            Duty.TOPICS: self._look_at_topics,
-            Duty.RECOVERY: self._begin_recovery,
-            Duty.DELETIONS: self._look_at_deletions,
-            Duty.REASSIGNMENT: self._honour_reassignment,
-            Duty.PREFERRED_LEADERS: self._honour_preferred_election,
-            Duty.BALANCE: self._balance,
-            Duty.LOG_DIR_EVENTS: self._forget_log_dir_events,
+        self._processors: Mapping[ControllerEvent, Callable[[ControllerTerm], Awaitable[None]]] = {
+            ControllerEvent.PARTITION_MODIFICATIONS: self._process_partition_modifications,
+            ControllerEvent.BROKER_CHANGE: self._process_broker_change,
+            ControllerEvent.TOPIC_CHANGE: self._process_topic_change,
+            ControllerEvent.UNCLEAN_RECOVERY: self._process_unclean_recovery,
+            ControllerEvent.TOPIC_DELETION: self._process_topic_deletion,
+            ControllerEvent.PARTITION_REASSIGNMENT: self._process_partition_reassignment,
+            ControllerEvent.REPLICA_LEADER_ELECTION: self._process_replica_leader_election,
+            ControllerEvent.LEADER_REBALANCE: self._process_leader_rebalance,
+            ControllerEvent.LOG_DIR_EVENT: self._process_log_dir_event,
         }
-        self._due: dict[Duty, None] = {}  # in the order in which they became due
+        self._queued: dict[ControllerEvent, None] = {}  # in the order in which they came
         self._woken = asyncio.Event()
         self._topics: set[str] = set()  # to be looked at
-        self._touched: set[str] = set()  # to be read again
+        self._modified: set[str] = set()  # to be read again
         self._has_reassignment = False  # asked for by the old tool, and not done yet
         self._watches: list[Watch] = []
         self._topic_watches: dict[str, Watch] = {}  # while the term lasts
@@ -141,27 +141,27 @@ class Controller:
         """Become the controller if nobody is, and put the cluster in order."""
         self._publisher.subscribe(self._on_image)
         self._watch()
-        self._mark(Duty.CLAIM)
+        self._enqueue(ControllerEvent.REELECT)
         try:
-            await self._do_what_is_due()
+            await self._process_events()
         except (KafkaError, CoordinationError) as error:
-            _log.warning("the controller's duties wait: %s", error)
+            _log.warning("Controller work failed and will be retried: %s", error)
             self._is_waiting = True
         return self._controllership.find_term()
 
     async def run(self) -> None:
-        """Do what becomes due, until cancelled.
+        """Process events until cancelled.
 
         When it fails the term is over: the next one, here or elsewhere, plans from the whole image.
         """
         if not self._watches:  # begun again
             self._watch()
-            self._mark(Duty.CLAIM)
+            self._enqueue(ControllerEvent.REELECT)
         try:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                await self._do_with_retries()
+                await self._process_with_retries()
         except (Exception, asyncio.CancelledError):
             self._end_watches()
             if self._recovering is not None:
@@ -169,104 +169,112 @@ class Controller:
             await self._controllership.resign()
             raise
 
-    # What is due
+    # The queue
 
-    def _mark(self, *duties: Duty) -> None:
-        self._due.update(dict.fromkeys(duties))
+    def _enqueue(self, *events: ControllerEvent) -> None:
+        self._queued.update(dict.fromkeys(events))
         self._woken.set()
 
-    def _mark_topics(self, names: Collection[str]) -> None:
+    def _enqueue_topics(self, names: Collection[str]) -> None:
         self._topics.update(names)
-        self._mark(Duty.TOPICS)
+        self._enqueue(ControllerEvent.TOPIC_CHANGE)
 
     def _on_image(
         self, former: MetadataImage, image: MetadataImage, changed: frozenset[str]
     ) -> None:
         if image.controller_id != former.controller_id or image.controller_id == NO_BROKER:
-            self._mark(Duty.CLAIM)
+            self._enqueue(ControllerEvent.REELECT)
         if self._controllership.find_term() is None:
-            return  # everything is due when a term begins
+            return  # everything is queued when a term begins
         if image.brokers != former.brokers:
-            self._mark(Duty.BROKERS)
+            self._enqueue(ControllerEvent.BROKER_CHANGE)
         if changed:
-            self._mark_topics(changed)
+            self._enqueue_topics(changed)
         if image.deleting.keys() - former.deleting.keys():
-            self._mark(Duty.DELETIONS)
+            self._enqueue(ControllerEvent.TOPIC_DELETION)
         if (
             image.default_broker_config != former.default_broker_config
             or image.broker_configs != former.broker_configs
         ):
-            self._mark_topics(image.topics.keys())  # unclean election may be allowed now
+            self._enqueue_topics(image.topics.keys())  # unclean election may be allowed now
 
     def _watch(self) -> None:
-        def marking(duty: Duty) -> Callable[[], None]:
-            return lambda: self._mark(duty)
+        def enqueuing(event: ControllerEvent) -> Callable[[], None]:
+            return lambda: self._enqueue(event)
 
         watch_data = self._coordination.watch_data
         watch_children = self._coordination.watch_children
         self._watches += [
-            watch_children(znodes.DELETE_TOPICS, marking(Duty.DELETIONS)),
-            watch_data(znodes.REASSIGN_PARTITIONS, marking(Duty.REASSIGNMENT)),
-            watch_data(znodes.PREFERRED_ELECTION, marking(Duty.PREFERRED_LEADERS)),
-            watch_children(znodes.LOG_DIR_EVENTS, marking(Duty.LOG_DIR_EVENTS)),
+            watch_children(znodes.DELETE_TOPICS, enqueuing(ControllerEvent.TOPIC_DELETION)),
+            watch_data(
+                znodes.REASSIGN_PARTITIONS, enqueuing(ControllerEvent.PARTITION_REASSIGNMENT)
+            ),
+            watch_data(
+                znodes.PREFERRED_ELECTION, enqueuing(ControllerEvent.REPLICA_LEADER_ELECTION)
+            ),
+            watch_children(znodes.LOG_DIR_EVENTS, enqueuing(ControllerEvent.LOG_DIR_EVENT)),
         ]
 
     def _end_watches(self) -> None:
         for watch in self._watches:
             watch.cancel()
         self._watches.clear()
-        self._forget_topics()
+        self._unwatch_topics()
         for timer in (self._balance_timer, self._recovery_timer):
             if timer is not None:
                 timer.cancel()
 
-    # Doing it
+    # Processing
 
-    async def _do_with_retries(self) -> None:
+    async def _process_with_retries(self) -> None:
         try:
-            await self._do_what_is_due()
+            await self._process_events()
             self._is_waiting = False
         except NotControllerError as error:
             _log.info("%s", error)
             self._controllership.end_term()
         except SessionExpiredError:
-            self._controllership.end_term()  # all is due again in the next term
+            self._controllership.end_term()  # everything is queued again in the next term
         except CoordinationError as error:  # nobody answers, or others write the same nodes
             level = logging.DEBUG if self._is_waiting else logging.WARNING
-            _log.log(level, "the controller's duties wait: %s", error)
+            _log.log(level, "Controller work failed and will be retried: %s", error)
             self._is_waiting = True
             await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
-        except Exception:  # noqa: BLE001 of one duty, which comes after the others from now on
-            _log.exception("the controller could not do something, and tries again soon")
+        except Exception:  # noqa: BLE001 of one event, which is processed after the others from now on
+            _log.exception("Controller work failed and will be retried")
             await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
 
-    async def _do_what_is_due(self) -> None:
-        while self._due:
-            duty = Duty.CLAIM if Duty.CLAIM in self._due else next(iter(self._due))
-            del self._due[duty]
+    async def _process_events(self) -> None:
+        while self._queued:
+            event = (
+                ControllerEvent.REELECT
+                if ControllerEvent.REELECT in self._queued
+                else next(iter(self._queued))
+            )
+            del self._queued[event]
             try:
-                await self._do(duty)
+                await self._process(event)
             except Exception:
-                self._due[duty] = None
+                self._queued[event] = None
                 raise
 
-    async def _do(self, duty: Duty) -> None:
-        if duty is Duty.CLAIM:
-            await self._maybe_claim()
+    async def _process(self, event: ControllerEvent) -> None:
+        if event is ControllerEvent.REELECT:
+            await self._maybe_elect()
             return
         term = self._controllership.find_term()
         if term is None:
-            self._forget_topics()
+            self._unwatch_topics()
         else:
-            await self._duties[duty](term)
+            await self._processors[event](term)
 
-    async def _maybe_claim(self) -> None:
+    async def _maybe_elect(self) -> None:
         image = self._publisher.image
         broker_id = self._controllership.broker_id
         if self._publisher.is_held:
-            return  # it is not known whose store this is; due again when it is read
+            return  # it is not known whose store this is; queued again when it is read
         if image.controller_id != broker_id:
             self._controllership.end_term()
         if image.controller_id not in (NO_BROKER, broker_id) or broker_id not in image.brokers:
@@ -274,52 +282,58 @@ class Controller:
         if self._controllership.find_term() is None:
             term = await self._controllership.claim()
             if term is not None:
-                self._begin_term(term)
+                self._start_term(term)
 
-    def _begin_term(self, term: ControllerTerm) -> None:
+    def _start_term(self, term: ControllerTerm) -> None:
         _log.info("this broker is the controller, epoch %d", term.epoch)
         image = self._publisher.image
-        self._touched.clear()
-        self._due.clear()
-        self._mark(*(duty for duty in Duty if duty not in (Duty.CLAIM, Duty.BALANCE)))
-        self._mark_topics(image.topics.keys())
-        self._arm_balance()
+        self._modified.clear()
+        self._queued.clear()
+        self._enqueue(
+            *(
+                event
+                for event in ControllerEvent
+                if event not in (ControllerEvent.REELECT, ControllerEvent.LEADER_REBALANCE)
+            )
+        )
+        self._enqueue_topics(image.topics.keys())
+        self._start_balance_timer()
 
-    async def _read_touched_topics(self, term: ControllerTerm) -> None:
-        touched, self._touched = self._touched, set()
+    async def _process_partition_modifications(self, term: ControllerTerm) -> None:
+        modified, self._modified = self._modified, set()
         try:
-            await self._publisher.refresh_topics(touched)
+            await self._publisher.refresh_topics(modified)
         except BaseException:
-            self._touched |= touched
+            self._modified |= modified
             raise
 
-    async def _look_at_deletions(self, term: ControllerTerm) -> None:
+    async def _process_topic_deletion(self, term: ControllerTerm) -> None:
         is_enabled = self._settings().deletes_topics
-        await self.deletion.honour_requests(term, is_enabled=is_enabled)
+        await self.deletion.process_requests(term, is_enabled=is_enabled)
         await self.deletion.finish(term)
 
-    async def _look_at_brokers(self, term: ControllerTerm) -> None:
+    async def _process_broker_change(self, term: ControllerTerm) -> None:
         """One came, went or was restarted: each partition may need another leader."""
-        self._mark_topics(self._publisher.image.topics.keys())
+        self._enqueue_topics(self._publisher.image.topics.keys())
         await self.deletion.finish(term)
 
-    async def _look_at_topics(self, term: ControllerTerm) -> None:
+    async def _process_topic_change(self, term: ControllerTerm) -> None:
         names, self._topics = self._topics, set()
         try:
-            await self._name_topics(term, names)
+            await self._assign_topic_ids(term, names)
             await self.elections.elect(term, names)
             await self.reassignments.advance(term, names)
             # A request for each topic, which elections do not wait for.
-            await self._look_for_touched(self._watch_topics(names))
+            await self._find_modified_topics(self._watch_topics(names))
         except BaseException:
             self._topics |= names
             raise
         if self.recovery.is_needed(names):
             self._failed_recoveries = 0
             self._to_recover |= names
-            self._mark(Duty.RECOVERY)
+            self._enqueue(ControllerEvent.UNCLEAN_RECOVERY)
         if self._has_reassignment:
-            self._mark(Duty.REASSIGNMENT)  # something may have arrived
+            self._enqueue(ControllerEvent.PARTITION_REASSIGNMENT)  # something may have arrived
 
     def _watch_topics(self, names: Collection[str]) -> list[str]:
         """Old tools add partitions by writing the topic's node, and tell nobody.
@@ -333,32 +347,32 @@ class Controller:
                 self._topic_watches.pop(name).cancel()
             elif name in topics and name not in self._topic_watches:
                 self._topic_watches[name] = self._coordination.watch_data(
-                    znodes.topic_path(name), self._touching(name)
+                    znodes.topic_path(name), self._note_modification(name)
                 )
                 watched.append(name)
         return watched
 
-    async def _look_for_touched(self, names: Sequence[str]) -> None:
+    async def _find_modified_topics(self, names: Sequence[str]) -> None:
         """What was written before the topic was watched: while there was no controller, perhaps."""
         nodes = await self._coordination.get_many([znodes.topic_path(name) for name in names])
         topics = self._publisher.image.topics
         for name, node in zip(names, nodes, strict=True):
             if node is not None and name in topics and node.version != topics[name].version:
-                self._touching(name)()
+                self._note_modification(name)()
 
-    def _forget_topics(self) -> None:
+    def _unwatch_topics(self) -> None:
         for watch in self._topic_watches.values():
             watch.cancel()
         self._topic_watches.clear()
 
-    def _touching(self, name: str) -> Callable[[], None]:
+    def _note_modification(self, name: str) -> Callable[[], None]:
         def touch() -> None:
-            self._touched.add(name)
-            self._mark(Duty.TOUCHED_TOPICS)
+            self._modified.add(name)
+            self._enqueue(ControllerEvent.PARTITION_MODIFICATIONS)
 
         return touch
 
-    async def _name_topics(self, term: ControllerTerm, names: Collection[str]) -> None:
+    async def _assign_topic_ids(self, term: ControllerTerm, names: Collection[str]) -> None:
         """Give an id to each topic that an old tool made without one."""
         topics = (self._publisher.image.topics.get(name) for name in sorted(names))
         for topic in topics:
@@ -381,8 +395,8 @@ class Controller:
                 present = self._publisher.image.topics.get(topic.name, topic)  # newer states
                 self._publisher.apply_topics((replace(named, partitions=present.partitions),))
 
-    async def _begin_recovery(self, term: ControllerTerm) -> None:
-        """Not in turn with the other duties: a broker that does not answer must not hold them."""
+    async def _process_unclean_recovery(self, term: ControllerTerm) -> None:
+        """Beside the other events: a broker that does not answer must not delay them."""
         if self._recovering is None and self._to_recover:
             names, self._to_recover = self._to_recover, set()
             self._recovering = asyncio.create_task(self._recover(term, names))
@@ -393,13 +407,13 @@ class Controller:
             is_done = await self.recovery.recover(term, names)
         except (KafkaError, CoordinationError) as error:
             _log.warning("leaders cannot be recovered yet: %s", error)
-        except Exception:  # noqa: BLE001 the controller has other duties, and this one comes again
+        except Exception:  # noqa: BLE001 other events go on, and this one comes again
             _log.exception("leaders could not be recovered, which is tried again soon")
         finally:
             self._recovering = None
         if is_done:
             self._failed_recoveries = 0
-            self._mark(Duty.RECOVERY)  # of others meanwhile
+            self._enqueue(ControllerEvent.UNCLEAN_RECOVERY)  # of others meanwhile
             return
         self._to_recover |= names
         pause_seconds = RETRY_SECONDS * 2 ** min(self._failed_recoveries, 5)
@@ -407,13 +421,13 @@ class Controller:
         if self._recovery_timer is not None:
             self._recovery_timer.cancel()
         self._recovery_timer = self._publisher.clock.call_later(
-            pause_seconds, lambda: self._mark(Duty.RECOVERY)
+            pause_seconds, lambda: self._enqueue(ControllerEvent.UNCLEAN_RECOVERY)
         )
 
-    async def _honour_reassignment(self, term: ControllerTerm) -> None:
-        self._has_reassignment = await self.reassignments.honour_request(term)
+    async def _process_partition_reassignment(self, term: ControllerTerm) -> None:
+        self._has_reassignment = await self.reassignments.process_request(term)
 
-    async def _honour_preferred_election(self, term: ControllerTerm) -> None:
+    async def _process_replica_leader_election(self, term: ControllerTerm) -> None:
         node = await self._coordination.get(znodes.PREFERRED_ELECTION)
         if node is None:
             return
@@ -422,27 +436,28 @@ class Controller:
         except MalformedNodeError as error:
             _log.error("a request for preferred leaders is dropped: %s", error)
             wanted = []
-        await self.elections.prefer(term, wanted)
+        await self.elections.elect_preferred(term, wanted)
         try:
             deletion = Delete(path=znodes.PREFERRED_ELECTION, version=node.version)
             await self._controllership.transact(term, (deletion,))
         except (BadVersionError, NoNodeError):
-            self._mark(Duty.PREFERRED_LEADERS)  # a tool was faster
+            self._enqueue(ControllerEvent.REPLICA_LEADER_ELECTION)  # a tool was faster
 
-    def _arm_balance(self) -> None:
+    def _start_balance_timer(self) -> None:
         if self._balance_timer is not None:
             self._balance_timer.cancel()
         self._balance_timer = self._publisher.clock.call_later(
-            self._settings().rebalance_interval_seconds, lambda: self._mark(Duty.BALANCE)
+            self._settings().rebalance_interval_seconds,
+            lambda: self._enqueue(ControllerEvent.LEADER_REBALANCE),
         )
 
-    async def _balance(self, term: ControllerTerm) -> None:
-        self._arm_balance()
+    async def _process_leader_rebalance(self, term: ControllerTerm) -> None:
+        self._start_balance_timer()
         settings = self._settings()
         if settings.rebalances:
             await self.elections.rebalance(term, settings.accepted_imbalance_percentage)
 
-    async def _forget_log_dir_events(self, term: ControllerTerm) -> None:
+    async def _process_log_dir_event(self, term: ControllerTerm) -> None:
         """The broker that lost a directory has handed its partitions over itself."""
         for name in await self._coordination.children(znodes.LOG_DIR_EVENTS):
             try:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple
 
-from moldau.cluster.controller_election import ControllerTerm as Term
+from moldau.cluster.controller_election import ControllerTerm
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import (
     DecideElection,
@@ -57,7 +57,7 @@ class Elections:
         self._min_in_sync_of = min_in_sync_of
         self._ask_log_ends = ask_log_ends
 
-    async def elect(self, term: Term, names: Collection[str]) -> None:
+    async def elect(self, term: ControllerTerm, names: Collection[str]) -> None:
         """Elect for each partition of these topics whose leader is gone or missing."""
         for _ in range(ATTEMPTS):
             image = self._publisher.image
@@ -74,7 +74,7 @@ class Elections:
                 return
         _log.error("no leaders could be elected for %s", ", ".join(sorted(names)))
 
-    async def rebalance(self, term: Term, accepted_percentage: int) -> None:
+    async def rebalance(self, term: ControllerTerm, accepted_percentage: int) -> None:
         """Give leadership back where brokers have lost too much of it."""
         image = self._publisher.image
         plan = plan_rebalancing(
@@ -85,7 +85,9 @@ class Elections:
         )
         await self._states.write(plan, term=term)  # what was overtaken waits for the next time
 
-    async def prefer(self, term: Term, wanted: Collection[TopicPartition] | None) -> Outcomes:
+    async def elect_preferred(
+        self, term: ControllerTerm, wanted: Collection[TopicPartition] | None
+    ) -> Outcomes:
         """Give leadership back to the preferred replicas of these partitions, or of all."""
 
         def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState:
@@ -96,7 +98,7 @@ class Elections:
         return await self._elect_each(term, wanted, decide)
 
     async def elect_unclean(
-        self, term: Term, wanted: Collection[TopicPartition] | None
+        self, term: ControllerTerm, wanted: Collection[TopicPartition] | None
     ) -> Outcomes:
         """Let any living replica lead these partitions, or all, where nobody leads.
 
@@ -123,7 +125,10 @@ class Elections:
         return await self._elect_each(term, wanted, decide)
 
     async def _elect_each(
-        self, term: Term, wanted: Collection[TopicPartition] | None, decide: DecideElection
+        self,
+        term: ControllerTerm,
+        wanted: Collection[TopicPartition] | None,
+        decide: DecideElection,
     ) -> Outcomes:
         """Of all partitions (None) those are left out that need no election."""
         outcomes: Outcomes = {}
@@ -223,7 +228,7 @@ class UncleanRecovery:
     def is_needed(self, names: Collection[str]) -> bool:
         return bool(self._find_wanted(names))
 
-    async def recover(self, term: Term, names: Collection[str]) -> bool:
+    async def recover(self, term: ControllerTerm, names: Collection[str]) -> bool:
         """Ask the replicas of the partitions that wait for it, and let the best ones lead.
 
         False when somebody has yet to answer.

@@ -1,13 +1,15 @@
-"""Keeps the metadata image up with the store. A shell.
+"""The current metadata image, kept up with the store. A shell.
 
-Changes come on two ways. A change that this broker wrote itself is applied at once, by the code
-that wrote it (`CurrentImage`). A change that somebody else wrote is heard of by one of five
-watches, whatever the number of topics: the topics, the living brokers, the controller, and the two
-folders of notifications that say whose configs and which partitions changed; with an authorizer two
-more, that say which access control lists did. Only what changed is read again.
+A change that this broker wrote itself is applied at once (`apply_topics` and the like), by the code
+that wrote it, in the step in which the write returned: so images follow in the order of the writes.
+A change that another broker wrote is noticed by one of five watches, whatever the number of topics:
+the topics, the living brokers, the controller, and the two folders of notifications that say whose
+configs and which partitions changed; with an authorizer two more, that say which access control
+lists did. Only what changed is read again.
 
 Everything runs on one loop; one task at a time reads again. Its reading may be overtaken by a
-change applied meanwhile; then it is thrown away and read anew, so an image never goes back.
+change that is applied meanwhile: each change notes its path, the reading is discarded and repeated,
+and an image never goes back.
 """
 
 from __future__ import annotations
@@ -48,28 +50,94 @@ from moldau.model import AclEntry, BrokerId, LeaderEpoch, ResourcePattern, Topic
 from moldau.quotas import QuotaEntity
 from moldau.tasks import TaskSupervisor
 
-# The current metadata image, and whoever hears when it changes. A shell.
-#
-# A change that this broker wrote itself is applied at once, by the code that wrote it, in the step
-# in which the write returned: so images follow in the order of the writes. What others wrote is
-# read again by `metadata_publisher`. A reading may be overtaken by a change that is applied
-# meanwhile: each change notes its path, so that whoever reads there knows that the answer is old,
-# and an image never goes back.
-#
-# Everything runs on one loop.
-
-
 Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]
 """Gets the old image, the new one, and the names of the topics made, changed or deleted."""
 
 
-class CurrentImage:
-    """Subscribers are called on the loop and must not raise."""
+_log = logging.getLogger("moldau.cluster")
 
-    def __init__(self, cluster_id: str) -> None:
+T = TypeVar("T")
+K = TypeVar("K")
+S = TypeVar("S")
+
+RETRY_SECONDS = 1.0
+
+
+class _Source(IntEnum):
+    """What a watch looks at; what is read first of several that changed.
+
+    Brokers come before topics: who sees a state that was written after a broker came back should
+    know that it did.
+    """
+
+    BROKERS = auto()
+    CONTROLLER = auto()
+    TOPICS = auto()
+    CONFIGS = auto()
+    PARTITIONS = auto()
+    ACLS = auto()
+
+
+class MetadataPublisher:
+    """The image, kept up with the store. Subscribers are called on the loop and must not raise."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        cluster_id: str,
+        on_failure: Callable[[str, BaseException], None] | None = None,
+        *,
+        follows_acls: bool = False,
+    ) -> None:
         self._image = MetadataImage(cluster_id=cluster_id)
         self._subscribers: list[Subscriber] = []
         self._overtaken: set[str] = set()  # paths that changed here since their reading began
+        self._coordination = coordination
+        self.clock = clock
+        self.store_ahead_ms = 0  # of this broker's clock, when the broker was registered
+        self._reader = MetadataReader(coordination)
+        self._config_changes = ChangeNotifications(
+            coordination, clock, znodes.CONFIG_CHANGES, znodes.decode_config_change
+        )
+        self._partition_changes = ChangeNotifications(
+            coordination, clock, znodes.ISR_CHANGES, znodes.decode_isr_change
+        )
+        self._acl_changes = (
+            (
+                ChangeNotifications(
+                    coordination,
+                    clock,
+                    entity_znodes.LITERAL_CHANGES,
+                    entity_znodes.decode_literal_change,
+                ),
+                ChangeNotifications(
+                    coordination,
+                    clock,
+                    entity_znodes.EXTENDED_CHANGES,
+                    entity_znodes.decode_extended_change,
+                ),
+            )
+            if follows_acls
+            else ()
+        )
+        self._watches: list[Watch] = []
+        self._dirty: set[_Source] = set()
+        self._refreshing = False
+        self._unread: set[TopicPartition] = set()  # that were notified of, and are not read yet
+        self._unread_configs: dict[znodes.ConfigEntity, None] = {}  # likewise
+        self._unread_acls: set[ResourcePattern] = set()  # likewise
+        self._has_missed_acls = False
+        self._has_missed = False  # notifications, and has not read everything since
+        self._reading_topics = asyncio.Lock()
+        self._reading_groups = asyncio.Lock()
+        self._reading_acls = asyncio.Lock()
+        self._is_held = False  # since the session was lost: nobody knows whose store is read next
+        self.regressed_epochs: dict[TopicPartition, LeaderEpoch] = {}
+        """Partitions whose states went back with a new session; and epochs later than both."""
+        self._tasks = TaskSupervisor(on_failure or _report)
+        # Held while this broker writes a notification, until it has said which one to skip.
+        self.announcing = asyncio.Lock()
 
     @property
     def image(self) -> MetadataImage:
@@ -78,6 +146,82 @@ class CurrentImage:
     def subscribe(self, callback: Subscriber) -> None:
         """Hear of every image after the current one."""
         self._subscribers.append(callback)
+
+    async def start(self) -> MetadataImage:
+        """Read everything, publish it as one change, and watch from then on.
+
+        What changes meanwhile is read after that: else the image, which was begun before, would
+        put the former state over it.
+        """
+        self._refreshing = True
+        self._watch()
+        try:
+            await self._skip_old_changes()
+            image = await self._reader.read_image(self._image.cluster_id)
+            if self._acl_changes:
+                patterns = await self._reader.list_acl_patterns()
+                image = image.with_acls(await self._reader.read_acls(patterns))
+            self._publish(image, frozenset(image.topics))
+        finally:
+            self._refreshing = False
+        self._maybe_refresh()
+        return image
+
+    async def _skip_old_changes(self) -> None:
+        for folder in (self._config_changes, self._partition_changes, *self._acl_changes):
+            await folder.skip_to_end()
+
+    def store_now_ms(self) -> int:
+        """The time by the store's clock: brokers whose own clocks differ agree on it."""
+        return self.clock.now_ms() + self.store_ahead_ms
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the session was lost, and what the next one leads to is not looked at yet."""
+        return self._is_held
+
+    def hold(self) -> None:
+        """Read nothing for a watch's sake until `read_in_new_session`."""
+        self._is_held = True
+
+    async def read_in_new_session(self) -> None:
+        """Read everything again, after a time without a session. Watches have stayed.
+
+        What a session reads when it begins is what the store holds. So a state that is older than
+        the one known here is no late news: the store was set back, and what it says counts (DEL-2).
+        """
+        await self._skip_old_changes()
+        await self.read_again(is_new_session=True)
+        self._is_held = False
+        self._maybe_refresh()
+
+    async def read_again(self, *, is_new_session: bool = False) -> None:
+        """Read everything again."""
+        names = await self._coordination.children(znodes.TOPICS)
+        for source in (_Source.BROKERS, _Source.CONTROLLER):
+            await self._refresh_source(source)
+        configured = await self._coordination.children(znodes.BROKER_CONFIGS)
+        ids = {BrokerId(int(name)) for name in configured if name.isdecimal()}
+        for broker_id in (None, *sorted(ids | self._image.broker_configs.keys())):
+            await self._refresh_broker_config(broker_id)
+        group_ids = await self._reader.read_configured_groups()
+        await self._refresh_group_configs({*group_ids, *self._image.group_configs})
+        if self._acl_changes:
+            await self._read_all_acls()
+        await self._refresh_quotas({*await self._reader.read_quota_entities(), *self._image.quotas})
+        known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
+        async with self._reading_topics:
+            await self._read_until_current({*names, *known}, is_new_session=is_new_session)
+
+    async def stop(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        await self._tasks.close()
+
+    def skip_partition_change(self, path: str) -> None:
+        """A notification by this broker itself, of what it has applied already."""
+        self._partition_changes.skip(path)
 
     # Changes that this broker has written
 
@@ -158,187 +302,27 @@ class CurrentImage:
         for subscriber in tuple(self._subscribers):
             subscriber(former, image, changed_topics)
 
-
-_log = logging.getLogger("moldau.cluster")
-
-T = TypeVar("T")
-K = TypeVar("K")
-S = TypeVar("S")
-
-RETRY_SECONDS = 1.0
-
-
-class _Source(IntEnum):
-    """What a watch looks at; what is read first of several that changed.
-
-    Brokers come before topics: who sees a state that was written after a broker came back should
-    know that it did.
-    """
-
-    BROKERS = auto()
-    CONTROLLER = auto()
-    TOPICS = auto()
-    CONFIGS = auto()
-    PARTITIONS = auto()
-    ACLS = auto()
-
-
-class MetadataPublisher(CurrentImage):
-    """The image, kept up with the store."""
-
-    def __init__(
-        self,
-        coordination: Coordination,
-        clock: Clock,
-        cluster_id: str,
-        on_failure: Callable[[str, BaseException], None] | None = None,
-        *,
-        follows_acls: bool = False,
-    ) -> None:
-        super().__init__(cluster_id)
-        self._coordination = coordination
-        self.clock = clock
-        self.store_ahead_ms = 0  # of this broker's clock, when the broker was registered
-        self._reader = MetadataReader(coordination)
-        self._config_changes = ChangeNotifications(
-            coordination, clock, znodes.CONFIG_CHANGES, znodes.decode_config_change
-        )
-        self._partition_changes = ChangeNotifications(
-            coordination, clock, znodes.ISR_CHANGES, znodes.decode_isr_change
-        )
-        self._acl_changes = (
-            (
-                ChangeNotifications(
-                    coordination,
-                    clock,
-                    entity_znodes.LITERAL_CHANGES,
-                    entity_znodes.decode_literal_change,
-                ),
-                ChangeNotifications(
-                    coordination,
-                    clock,
-                    entity_znodes.EXTENDED_CHANGES,
-                    entity_znodes.decode_extended_change,
-                ),
-            )
-            if follows_acls
-            else ()
-        )
-        self._watches: list[Watch] = []
-        self._dirty: set[_Source] = set()
-        self._refreshing = False
-        self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
-        self._untold_configs: dict[znodes.ConfigEntity, None] = {}  # likewise
-        self._untold_acls: set[ResourcePattern] = set()  # likewise
-        self._has_missed_acls = False
-        self._has_missed = False  # notifications, and has not read everything since
-        self._reading_topics = asyncio.Lock()
-        self._reading_groups = asyncio.Lock()
-        self._reading_acls = asyncio.Lock()
-        self._is_held = False  # since the session was lost: nobody knows whose store is read next
-        self.set_back: dict[TopicPartition, LeaderEpoch] = {}
-        """Partitions whose states went back with a new session; and epochs later than both."""
-        self._tasks = TaskSupervisor(on_failure or _report)
-        # Held while this broker writes a notification, until it has said which one to skip.
-        self.announcing = asyncio.Lock()
-
-    async def start(self) -> MetadataImage:
-        """Read everything, publish it as one change, and watch from then on.
-
-        What changes meanwhile is read after that: else the image, which was begun before, would
-        put the former state over it.
-        """
-        self._refreshing = True
-        self._watch()
-        try:
-            await self._skip_old_changes()
-            image = await self._reader.read_image(self._image.cluster_id)
-            if self._acl_changes:
-                patterns = await self._reader.list_acl_patterns()
-                image = image.with_acls(await self._reader.read_acls(patterns))
-            self._publish(image, frozenset(image.topics))
-        finally:
-            self._refreshing = False
-        self._maybe_refresh()
-        return image
-
-    async def _skip_old_changes(self) -> None:
-        for folder in (self._config_changes, self._partition_changes, *self._acl_changes):
-            await folder.skip_to_end()
-
-    def store_now_ms(self) -> int:
-        """The time by the store's clock: brokers whose own clocks differ agree on it."""
-        return self.clock.now_ms() + self.store_ahead_ms
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the session was lost, and what the next one leads to is not looked at yet."""
-        return self._is_held
-
-    def hold(self) -> None:
-        """Read nothing for a watch's sake until `read_in_new_session`."""
-        self._is_held = True
-
-    async def read_in_new_session(self) -> None:
-        """Read everything again, after a time without a session. Watches have stayed.
-
-        What a session reads when it begins is what the store holds. So a state that is older than
-        the one known here is no late news: the store was set back, and what it says counts (DEL-2).
-        """
-        await self._skip_old_changes()
-        await self.read_again(is_new_session=True)
-        self._is_held = False
-        self._maybe_refresh()
-
-    async def read_again(self, *, is_new_session: bool = False) -> None:
-        """Read everything again."""
-        names = await self._coordination.children(znodes.TOPICS)
-        for source in (_Source.BROKERS, _Source.CONTROLLER):
-            await self._refresh_source(source)
-        configured = await self._coordination.children(znodes.BROKER_CONFIGS)
-        ids = {BrokerId(int(name)) for name in configured if name.isdecimal()}
-        for broker_id in (None, *sorted(ids | self._image.broker_configs.keys())):
-            await self._refresh_broker_config(broker_id)
-        group_ids = await self._reader.read_configured_groups()
-        await self._refresh_group_configs({*group_ids, *self._image.group_configs})
-        if self._acl_changes:
-            await self._read_all_acls()
-        await self._refresh_quotas({*await self._reader.read_quota_entities(), *self._image.quotas})
-        known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
-        async with self._reading_topics:
-            await self._read_until_current({*names, *known}, is_new_session=is_new_session)
-
-    async def stop(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        self._watches.clear()
-        await self._tasks.close()
-
-    def skip_partition_change(self, path: str) -> None:
-        """A notification by this broker itself, of what it has applied already."""
-        self._partition_changes.skip(path)
-
     # Changes written by others
 
     def _watch(self) -> None:
         watch_children = self._coordination.watch_children
         self._watches += [
-            watch_children(znodes.TOPICS, lambda: self._mark(_Source.TOPICS)),
-            watch_children(znodes.BROKER_IDS, lambda: self._mark(_Source.BROKERS)),
-            watch_children(znodes.CONFIG_CHANGES, lambda: self._mark(_Source.CONFIGS)),
-            watch_children(znodes.ISR_CHANGES, lambda: self._mark(_Source.PARTITIONS)),
+            watch_children(znodes.TOPICS, lambda: self._schedule_refresh(_Source.TOPICS)),
+            watch_children(znodes.BROKER_IDS, lambda: self._schedule_refresh(_Source.BROKERS)),
+            watch_children(znodes.CONFIG_CHANGES, lambda: self._schedule_refresh(_Source.CONFIGS)),
+            watch_children(znodes.ISR_CHANGES, lambda: self._schedule_refresh(_Source.PARTITIONS)),
             self._coordination.watch_data(
-                znodes.CONTROLLER, lambda: self._mark(_Source.CONTROLLER)
+                znodes.CONTROLLER, lambda: self._schedule_refresh(_Source.CONTROLLER)
             ),
         ]
 
         if self._acl_changes:
             self._watches += [
-                watch_children(folder, lambda: self._mark(_Source.ACLS))
+                watch_children(folder, lambda: self._schedule_refresh(_Source.ACLS))
                 for folder in (entity_znodes.LITERAL_CHANGES, entity_znodes.EXTENDED_CHANGES)
             ]
 
-    def _mark(self, source: _Source) -> None:
+    def _schedule_refresh(self, source: _Source) -> None:
         self._dirty.add(source)
         self._maybe_refresh()
 
@@ -392,15 +376,15 @@ class MetadataPublisher(CurrentImage):
     async def _refresh_partitions(self) -> None:
         async with self.announcing:
             new = await self._partition_changes.read_new()
-        self._untold.update(*new.found)
-        await self._read_what_was_missed(new.is_complete)
-        changed = frozenset(self._untold)
+        self._unread.update(*new.found)
+        await self._read_missed_changes(new.is_complete)
+        changed = frozenset(self._unread)
         whole, some = split_changes(changed, self._image)
         await self.refresh_topics(whole)
         await self._refresh_states({name: sorted(some[name]) for name in sorted(some)})
-        self._untold -= changed
+        self._unread -= changed
 
-    async def _read_what_was_missed(self, is_complete: bool) -> None:
+    async def _read_missed_changes(self, is_complete: bool) -> None:
         """Read everything, where notifications were gone before this broker came to read them."""
         self._has_missed |= not is_complete
         if self._has_missed:
@@ -433,9 +417,9 @@ class MetadataPublisher(CurrentImage):
         groups: set[str] = set()
         entities: set[QuotaEntity] = set()
         new = await self._config_changes.read_new()
-        self._untold_configs.update(dict.fromkeys(new.found))
-        await self._read_what_was_missed(new.is_complete)
-        changes = tuple(self._untold_configs)
+        self._unread_configs.update(dict.fromkeys(new.found))
+        await self._read_missed_changes(new.is_complete)
+        changes = tuple(self._unread_configs)
         for kind, name in changes:
             if kind == "topics":
                 topics.add(name)
@@ -453,20 +437,20 @@ class MetadataPublisher(CurrentImage):
         await self._refresh_group_configs(groups)
         await self._refresh_quotas(entities)
         for change in changes:
-            self._untold_configs.pop(change, None)
+            self._unread_configs.pop(change, None)
 
     async def _refresh_acls(self) -> None:
         async with self._reading_acls:
             for folder in self._acl_changes:
                 new = await folder.read_new()
-                self._untold_acls.update(new.found)
+                self._unread_acls.update(new.found)
                 self._has_missed_acls |= not new.is_complete
             if self._has_missed_acls:
                 await self._read_all_acls()
                 self._has_missed_acls = False
-            changed = frozenset(self._untold_acls)
+            changed = frozenset(self._unread_acls)
             await self._read_acls(changed)
-            self._untold_acls -= changed
+            self._unread_acls -= changed
 
     async def _read_all_acls(self) -> None:
         patterns = await self._reader.list_acl_patterns()
@@ -521,7 +505,7 @@ class MetadataPublisher(CurrentImage):
         topics = [self._with_known_configs(t) for t in read.topics if t.name in current]
         if is_new_session:
             for topic in topics:
-                self.set_back.update(
+                self.regressed_epochs.update(
                     find_regressed_epochs(self._image.topics.get(topic.name), topic)
                 )
         self._publish_topics(

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from moldau.cluster import entity_znodes, znodes
 from moldau.cluster.rules.metadata_image import (
@@ -42,6 +42,9 @@ from moldau.model import (
 from moldau.quotas import QuotaEntity
 
 _log = logging.getLogger("moldau.cluster")
+
+K = TypeVar("K")
+R = TypeVar("R")
 
 
 class TopicsRead(NamedTuple):
@@ -208,21 +211,37 @@ class MetadataReader:
                 _log.error("topic %s is left out: %s", name, error)
         return assignments, missing
 
+    async def _read_rows(
+        self,
+        keys: Sequence[K],
+        path_of: Callable[[K], str],
+        decode: Callable[[K, Node | None], R],
+        failure: str,
+    ) -> dict[K, R]:
+        """In one round; those whose nodes are damaged are left out, and `failure` is logged."""
+        nodes = await self._coordination.get_many([path_of(key) for key in keys])
+        rows: dict[K, R] = {}
+        for key, node in zip(keys, nodes, strict=True):
+            try:
+                rows[key] = decode(key, node)
+            except MalformedNodeError as error:
+                _log.error(failure, key, error)
+        return rows
+
     async def read_brokers(self, folder: str = znodes.BROKER_IDS) -> list[BrokerState]:
         """The living brokers; or those of `REGISTERED_BROKERS`, alive or not."""
+
+        def decode(broker_id: BrokerId, node: Node | None) -> BrokerState | None:
+            if node is None:
+                return None
+            return znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
+
         names = await self._coordination.children(folder)
         ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
-        nodes = await self._coordination.get_many([f"{folder}/{id_}" for id_ in ids])
-        brokers = []
-        for broker_id, node in zip(ids, nodes, strict=True):
-            try:
-                if node is not None:
-                    brokers.append(
-                        znodes.decode_broker(broker_id, node.data, epoch=node.created_id)
-                    )
-            except MalformedNodeError as error:
-                _log.error("broker %d is left out: %s", broker_id, error)
-        return brokers
+        rows = await self._read_rows(
+            ids, lambda one: f"{folder}/{one}", decode, "broker %d is left out: %s"
+        )
+        return [broker for broker in rows.values() if broker is not None]
 
     async def read_controller(self) -> BrokerId:
         node = await self._coordination.get(znodes.CONTROLLER)
@@ -249,20 +268,18 @@ class MetadataReader:
 
     async def read_group_configs(self, group_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
         """In one round; groups whose nodes are damaged are left out."""
-        paths = [znodes.group_config_path(group_id) for group_id in group_ids]
-        nodes = await self._coordination.get_many(paths)
-        configs: dict[str, Mapping[str, str]] = {}
-        for group_id, path, node in zip(group_ids, paths, nodes, strict=True):
-            try:
-                configs[group_id] = {} if node is None else znodes.decode_config(path, node.data)
-            except MalformedNodeError as error:
-                _log.error(
-                    "settings of group %s cannot be read, those known before stay in force. Mend "
-                    "them with `moldau configs alter`: %s",
-                    group_id,
-                    error,
-                )
-        return configs
+
+        def decode(group_id: str, node: Node | None) -> Mapping[str, str]:
+            path = znodes.group_config_path(group_id)
+            return {} if node is None else znodes.decode_config(path, node.data)
+
+        return await self._read_rows(
+            group_ids,
+            znodes.group_config_path,
+            decode,
+            "settings of group %s cannot be read, those known before stay in force. Mend them with "
+            "`moldau configs alter`: %s",
+        )
 
     async def list_acl_patterns(self) -> list[ResourcePattern]:
         """The patterns that access control lists are kept for."""
@@ -305,22 +322,15 @@ class MetadataReader:
         self, entities: Sequence[QuotaEntity]
     ) -> dict[QuotaEntity, dict[str, float]]:
         """In one round; those whose nodes are damaged are left out."""
-        paths = [entity_znodes.quota_path(entity) for entity in entities]
-        nodes = await self._coordination.get_many(paths)
-        quotas: dict[QuotaEntity, dict[str, float]] = {}
-        for entity, node in zip(entities, nodes, strict=True):
-            try:
-                quotas[entity] = (
-                    {} if node is None else entity_znodes.decode_quotas(entity, node.data)
-                )
-            except MalformedNodeError as error:
-                _log.error(
-                    "quotas of %s cannot be read, those known before stay in force. Mend them with "
-                    "`moldau quotas set`: %s",
-                    entity,
-                    error,
-                )
-        return quotas
+        return await self._read_rows(
+            entities,
+            entity_znodes.quota_path,
+            lambda entity, node: (
+                {} if node is None else entity_znodes.decode_quotas(entity, node.data)
+            ),
+            "quotas of %s cannot be read, those known before stay in force. Mend them with "
+            "`moldau quotas set`: %s",
+        )
 
 
 def _is_same(one: Node, other: Node) -> bool:

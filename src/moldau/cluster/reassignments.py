@@ -96,7 +96,7 @@ class Reassignments:
                     lambda _, state, alive: plan_reassignment_step(state, alive, term.epoch),
                 )
 
-    async def honour_request(self, term: ControllerTerm) -> bool:
+    async def process_request(self, term: ControllerTerm) -> bool:
         """Do what `/admin/reassign_partitions` asks for, and delete it when all is done.
 
         Returns whether something is left to be done.

@@ -76,7 +76,7 @@ class TopicDeletion:
         with suppress(NoNodeError, NotEmptyError, StoreLostError):
             await self._maybe_finish(term, topic.name)
 
-    async def honour_requests(self, term: ControllerTerm, *, is_enabled: bool) -> None:
+    async def process_requests(self, term: ControllerTerm, *, is_enabled: bool) -> None:
         """Do what tools ask for."""
         for name in await self._coordination.children(znodes.DELETE_TOPICS):
             path = znodes.delete_topic_path(name)

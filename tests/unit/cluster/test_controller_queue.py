@@ -219,7 +219,7 @@ def test_duties_that_wait_for_the_store_are_told_of_once(
             for _ in range(20):
                 await stage.clock.advance(1.0)
                 await wait_until_idle()
-            assert caplog.text.count("duties wait: the disk is full") == outage
+            assert caplog.text.count("will be retried: the disk is full") == outage
             monkeypatch.setattr(one.session, "transact", original)
             await stage.clock.advance(1.0)
             await wait_until_idle()

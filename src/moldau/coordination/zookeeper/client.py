@@ -36,6 +36,7 @@ from moldau.coordination.zookeeper.kazoo_client import (
     READS_AT_ONCE,
     AccessEntry,
     Found,
+    Kazoo,
     Requests,
     Result,
     Stat,
@@ -47,7 +48,6 @@ from moldau.coordination.zookeeper.kazoo_client import (
     to_node,
     translate,
 )
-from moldau.coordination.zookeeper.kazoo_client import Kazoo as StoreClient
 from moldau.coordination.zookeeper.session import Heartbeats, Session, ZookeeperWatches
 from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import StartupError
@@ -277,9 +277,7 @@ class ZookeeperClient:
             return []
         return sorted(names)
 
-    async def _ask_many(
-        self, requests: Sequence[Callable[[StoreClient], Result[T]]]
-    ) -> list[T | None]:
+    async def _ask_many(self, requests: Sequence[Callable[[Kazoo], Result[T]]]) -> list[T | None]:
         """All answers in order; None where there is no node. One request follows the other."""
         answers = await asyncio.gather(
             *(self._session.call(request) for request in requests), return_exceptions=True
@@ -387,7 +385,7 @@ class ZookeeperClient:
 
     # Beside the port
 
-    async def call(self, path: str, request: Callable[[StoreClient, str], Result[T]]) -> T:
+    async def call(self, path: str, request: Callable[[Kazoo, str], Result[T]]) -> T:
         """Ask ZooKeeper for what no other store has; `request` is given the full path."""
         full_path = self._settings.full_path(path)
         return await self._session.call(lambda client: request(client, full_path))
@@ -412,7 +410,7 @@ class ZookeeperClient:
             raise SessionExpiredError(f"session {self.session_id:#x} is over")
 
 
-def _read_many(full_paths: Sequence[str], client: StoreClient) -> Result[list[Found]]:
+def _read_many(full_paths: Sequence[str], client: Kazoo) -> Result[list[Found]]:
     return read_many(client, full_paths)
 
 
@@ -425,15 +423,15 @@ def _node_or_none(found: Found) -> Node | None:
     raise error
 
 
-def _get(full_path: str, client: StoreClient) -> Result[tuple[bytes | None, Stat]]:
+def _get(full_path: str, client: Kazoo) -> Result[tuple[bytes | None, Stat]]:
     return client.get_async(full_path)
 
 
-def _exists(full_path: str, client: StoreClient) -> Result[Stat | None]:
+def _exists(full_path: str, client: Kazoo) -> Result[Stat | None]:
     return client.exists_async(full_path)
 
 
-def _children(full_path: str, client: StoreClient) -> Result[tuple[list[str], Stat]]:
+def _children(full_path: str, client: Kazoo) -> Result[tuple[list[str], Stat]]:
     return client.get_children_async(full_path, include_data=True)
 
 
@@ -519,13 +517,9 @@ def _rights(entries: Iterable[AccessEntry]) -> frozenset[_Right]:
     return frozenset((one.perms, one.id.scheme, one.id.id) for one in entries)
 
 
-def _get_access_list(
-    client: StoreClient, full_path: str
-) -> Result[tuple[Sequence[AccessEntry], Stat]]:
+def _get_access_list(client: Kazoo, full_path: str) -> Result[tuple[Sequence[AccessEntry], Stat]]:
     return client.get_acls_async(full_path)
 
 
-def _set_access_list(
-    client: StoreClient, full_path: str, *, acl: Sequence[AccessEntry]
-) -> Result[Stat]:
+def _set_access_list(client: Kazoo, full_path: str, *, acl: Sequence[AccessEntry]) -> Result[Stat]:
     return client.set_acls_async(full_path, acl)

@@ -102,7 +102,8 @@ else:
         return found
 
     def __dir__():
-        return sorted({*globals(), *_HOMES, *_SUBPACKAGES})
+        special = (name for name in globals() if name.startswith("__"))
+        return sorted({*special, *_HOMES, *_SUBPACKAGES})
 
 
 __version__ = "0.1.0"

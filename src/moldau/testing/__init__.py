@@ -34,7 +34,8 @@ else:
         return found
 
     def __dir__():
-        return sorted({*globals(), *_HOMES})
+        special = (name for name in globals() if name.startswith("__"))
+        return sorted({*special, *_HOMES})
 
 
 __all__ = (

@@ -77,9 +77,9 @@ def test_a_start_loads_no_package_of_an_extra(modules: frozenset[str]) -> None:
     assert not modules & {"kazoo", "pyarrow", "pyspark", "rich", "cryptography", "http.server"}
 
 
-def test_a_start_loads_neither_typer_nor_readers_of_messages(modules: frozenset[str]) -> None:
-    """Plain command lines, and the messages that every client sends, are read by hand."""
-    assert not {one for one in modules if one.startswith(("typer", "kio.serial", "kio.index"))}
+def test_a_start_loads_no_readers_of_messages(modules: frozenset[str]) -> None:
+    """The messages that every client sends are read by hand."""
+    assert not {one for one in modules if one.startswith(("kio.serial", "kio.index"))}
 
 
 @pytest.mark.skipif(codec.IMPLEMENTATION == "pure", reason="there is only the twin")

@@ -169,6 +169,8 @@ class EntryFile:
         """Whether the entry asked for is in a block, and not before or behind it."""
         layout, at = self._fields[field]
         entries = block.entries
+        if not entries:  # the file was truncated while a worker read it
+            return False
         if block.start and layout.unpack_from(entries, at)[0] > target:
             return False
         if block.start * self._width + len(entries) == state.written * self._width:

@@ -65,3 +65,18 @@ def test_the_zeros_of_a_preallocated_file_are_no_entries():
     assert index.last_entry() == IndexedTime(1_700_000_000_000, BASE + 3)
     index.maybe_add(1_700_000_000_000, BASE + 9)
     assert len(index) == 1
+
+
+def test_lookups_pass_over_a_file_that_is_being_truncated():
+    """The file becomes shorter a moment before the index knows: a worker may read in between."""
+    files = MemoryFiles()
+    index = TimeIndex(files, PATH, BASE)
+    index.start_empty()
+    for number in range(10):
+        index.maybe_add(1000 + number, BASE + number)
+    index.write_out()
+    file = files.open(PATH)
+    file.truncate(0)
+    file.close()
+    assert index.find_by_timestamp(1005) is None
+    assert index.find_by_timestamp(1005) is None  # not by what the first lookup has kept

@@ -127,8 +127,6 @@ class ClusterAccess:
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""
-        if not self.is_on:
-            return {}
         users = {f"user_{name}": word for name, word in _PASSWORDS.items()}
         return {
             "listeners": f"PLAINTEXT://HOST:{PORT},SASL_PLAINTEXT://HOST:{_USERS_PORT}",
@@ -141,16 +139,13 @@ class ClusterAccess:
         }
 
     async def make_topics(self, workload: Workload) -> None:
-        if self.is_on:
-            await workload.make_topic("access", GUARDED.topic, 1, {})
-            warden = self._make_warden(workload, "first warden")
-            spare = ResourcePattern(AclResourceType.TOPIC, _SPARE)
-            await warden.give([AclBinding(spare, WRITE.entry(AclPermission.ALLOW))])
-            await warden.give_all()
+        await workload.make_topic("access", GUARDED.topic, 1, {})
+        warden = self._make_warden(workload, "first warden")
+        spare = ResourcePattern(AclResourceType.TOPIC, _SPARE)
+        await warden.give([AclBinding(spare, WRITE.entry(AclPermission.ALLOW))])
+        await warden.give_all()
 
     def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
-        if not self.is_on:
-            return ()
         return (
             self._make_writer(workload, f"aw{suffix}"),
             self._make_reader(workload, f"cw{suffix}"),

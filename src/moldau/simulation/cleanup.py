@@ -3,7 +3,7 @@
 In some seeds the brokers clean up (the others have their cleaner and retention off, as before), and
 there are two more topics with clients of their own: one that is compacted, with few keys, and one
 that is trimmed by DeleteRecords and by size or age. `__consumer_offsets` is compacted there, too.
-What must be there all the same is for `cleanup_history`. A shell.
+What must be there all the same is for `CleanupHistory`. A shell.
 """
 
 from __future__ import annotations
@@ -67,11 +67,9 @@ class ClusterCleanup:
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""
-        return _OPTIONS if self.is_on else {}
+        return _OPTIONS
 
     async def make_topics(self, workload: Workload) -> None:
-        if not self.is_on:
-            return
         trimmed = {"segment.ms": "400", "cleanup.policy": "delete", **self._retention}
         for topic, config in ((KEYED.topic, _KEYED_CONFIG), (TRIMMED.topic, trimmed)):
             await workload.make_topic("cleanup", topic, 1, config)
@@ -86,8 +84,6 @@ class ClusterCleanup:
 
     def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
         """Those who work on these topics; the suffix of their names tells generations apart."""
-        if not self.is_on:
-            return ()
         keyed = workload.make_producer(f"k{suffix}", KEYED, KeyedProducer)
         keyed_reader = workload.make_reader(f"ck{suffix}", KEYED, KeyedReader)
         keyed.cleanup = keyed_reader.cleanup = self.told

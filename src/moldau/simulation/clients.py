@@ -124,7 +124,7 @@ class SessionBook(Protocol):
 
 
 class OffsetBook(Protocol):
-    """Knows whether a committed offset is there to stay (`committed_offsets`)."""
+    """Knows whether a committed offset is there to stay (`observer.CommittedOffsets`)."""
 
     def require(self, group: str, partition: TopicPartition, offset: int, told: str) -> None: ...
 

@@ -17,8 +17,8 @@ Or a story of one's own:
 
     SimulatedCluster(seed=7, brokers=3).run(story)
 
-Operators move partitions about meanwhile, elect leaders, add partitions (`cluster_operations`).
-Clients produce with acks=all and acks=1, read and commit all the while; `cluster_history` says
+Operators move partitions about meanwhile, elect leaders, add partitions (`operations`).
+Clients produce with acks=all and acks=1, read and commit all the while; `history` says
 what they must never see, and at the end everything that was promised is looked up.
 """
 
@@ -36,7 +36,6 @@ from typing import Any, Final
 from moldau.broker.server import BrokerServer
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
-from moldau.simulation import faults as cluster_power
 from moldau.simulation.access import ClusterAccess
 from moldau.simulation.cleanup import ClusterCleanup
 from moldau.simulation.clients import Client, Committer, SimulatedReader, draw_habits
@@ -47,7 +46,7 @@ from moldau.simulation.fault_plan import (
     PlannedOperation,
     draw_plan,
 )
-from moldau.simulation.faults import JITTER_SECONDS, ClusterFaults
+from moldau.simulation.faults import JITTER_SECONDS, POWER_LOSS_SHARE, ClusterFaults, lose_all_power
 from moldau.simulation.history import ClusterHistory, ClusterWatermarks, StoredBatch
 from moldau.simulation.machine import (
     DATA_FOLDER,
@@ -69,7 +68,7 @@ from moldau.simulation.share_groups import ClusterShares
 from moldau.simulation.streams_groups import ClusterStreams
 from moldau.simulation.transactions import ClusterTransactions
 from moldau.simulation.virtual_loop import StuckError, quiet_destructors
-from moldau.simulation.workload import TOPIC, Workload
+from moldau.simulation.workload import TOPIC, ClientFamily, Workload
 
 SESSION_SECONDS: Final = 1.5
 _QUIET_SECONDS: Final = 1.0  # before the first fault
@@ -178,13 +177,14 @@ class SimulatedCluster:
         self.streams = ClusterStreams(self.world.streams.stream("streams"), self.history, streams)
         self.access = ClusterAccess(self.world.streams.stream("access"), self.history, access)
         self.world.service.observers.append(self.access.book)
-        families = (
+        every: tuple[ClientFamily, ...] = (
             self.cleanup,
             self.transactions,
             self.shares,
             self.streams,
             self.access,
         )
+        families = [family for family in every if family.is_on]
         replicas = str(min(3, len(self.broker_ids)))
         min_in_sync = "2" if int(replicas) > 1 else "1"
         static = {
@@ -530,8 +530,8 @@ async def _seeds_own(cluster: SimulatedCluster) -> None:
             cluster.operations.begin(planned)
     await cluster.sleep(1.0)
     power = cluster.world.streams.stream("power")
-    if cluster.kinds is None and power.random() < cluster_power.POWER_LOSS_SHARE:
-        await cluster_power.lose_all_power(cluster, power)
+    if cluster.kinds is None and power.random() < POWER_LOSS_SHARE:
+        await lose_all_power(cluster, power)
     else:
         await cluster.heal()
     await cluster.sleep(0.5)

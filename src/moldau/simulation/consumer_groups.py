@@ -2,7 +2,7 @@
 
 They share the partitions, read, commit, and go on from what was committed. Now and then one
 crashes, is frozen and comes back to what others have meanwhile, or leaves and another one joins;
-and commits of a former generation arrive late. `group_history` knows what must not be.
+and commits of a former generation arrive late. `GroupHistory` knows what must not be.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The tree is the one of `coordination.tree`. A session lives as long as its client is heard of within
 the session's time-out, by the service's clock; then its ephemeral nodes go, whatever the client
-believes. A client (`simulated_session`) is one `Coordination` port.
+believes. A client (`SimulatedSession`) is one `Coordination` port.
 
     service = CoordinationService(network, clock)
     session = await open_session(service, host="broker-1", clock=clock, timeout_seconds=6)
@@ -651,7 +651,7 @@ async def open_session(
 # How the messages of a simulated coordination service travel.
 #
 # A `StoreStream` carries messages one way, in order: late by the delay of its link, held while the
-# link is cut, gone when the connection is broken. Who means what is in `simulated_coordination`.
+# link is cut, gone when the connection is broken.
 
 
 M = TypeVar("M")

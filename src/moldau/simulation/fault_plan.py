@@ -181,7 +181,7 @@ def _draw_seconds(random: Random, session_seconds: float) -> float:
 # What the operators of a simulated cluster do, and when: drawn from a seed. A rule.
 #
 # Operations are what people ask of a healthy cluster (move a partition, elect, add partitions), as
-# faults (`fault_plan`) are what happens to it. They come in families, one for each subject. Every
+# faults are what happens to it. They come in families, one for each subject. Every
 # family draws from a random source of its own: a family that is added, or draws one number more,
 # changes neither the faults of a seed nor the operations of the others.
 #

@@ -89,11 +89,13 @@ class ClusterFaults:
             FaultKind.UNMOUNT: self._unmount,
             FaultKind.STOP: self._stop,
             FaultKind.PAUSE: self._pause,
-            FaultKind.CUT: self._cut,
-            FaultKind.CUT_ONE_WAY: self._cut_one_way,
+            FaultKind.CUT: lambda fault: self._cut(fault, self._other(fault)),
+            FaultKind.CUT_ONE_WAY: lambda fault: self._cut(fault, self._other(fault), one_way=True),
             FaultKind.ISOLATE: self._isolate,
-            FaultKind.CUT_COORDINATION: self._cut_coordination,
-            FaultKind.CUT_COORDINATION_ONE_WAY: self._cut_coordination_one_way,
+            FaultKind.CUT_COORDINATION: lambda fault: self._cut(fault, world.service.host),
+            FaultKind.CUT_COORDINATION_ONE_WAY: lambda fault: self._cut(
+                fault, world.service.host, one_way=True
+            ),
             FaultKind.DROP_COORDINATION: self._drop_coordination,
             FaultKind.COORDINATION_OUTAGE: self._coordination_outage,
             FaultKind.EXPIRE: self._expire,
@@ -285,19 +287,10 @@ class ClusterFaults:
 
     # Links
 
-    def _cut(self, fault: PlannedFault) -> None:
-        self._cut_from(fault, self._machines[fault.other].host, one_way=False)
+    def _other(self, fault: PlannedFault) -> str:
+        return self._machines[fault.other].host
 
-    def _cut_one_way(self, fault: PlannedFault) -> None:
-        self._cut_from(fault, self._machines[fault.other].host, one_way=True)
-
-    def _cut_coordination(self, fault: PlannedFault) -> None:
-        self._cut_from(fault, self._world.service.host, one_way=False)
-
-    def _cut_coordination_one_way(self, fault: PlannedFault) -> None:
-        self._cut_from(fault, self._world.service.host, one_way=True)
-
-    def _cut_from(self, fault: PlannedFault, other: str, *, one_way: bool) -> None:
+    def _cut(self, fault: PlannedFault, other: str, *, one_way: bool = False) -> None:
         network, host = self._world.network, self._machines[fault.broker].host
         source, target = (host, other) if fault.amount < 0.5 else (other, host)
         network.cut(source, target, one_way=one_way)
@@ -484,7 +477,7 @@ _LONGEST_SECONDS: Final = 3.0
 
 
 class PoweredCluster(Protocol):
-    """What it is about (`simulated_cluster.SimulatedCluster`)."""
+    """What it is about (`SimulatedCluster` is one)."""
 
     world: World
     machines: dict[int, SimulatedMachine]

@@ -209,7 +209,7 @@ class ManualClock:
 class SkewedClock:
     """Another clock whose wall time is off. `skew_ms` may be changed while it runs."""
 
-    def __init__(self, base: Clock, skew_ms: int) -> None:
+    def __init__(self, base: Clock, skew_ms: int = 0) -> None:
         self._base = base
         self.skew_ms = skew_ms
 
@@ -226,7 +226,7 @@ class SkewedClock:
         return self._base.call_later(seconds, callback)
 
 
-class PausableClock:
+class PausableClock(SkewedClock):
     """Another clock whose timers can be held: a process that gets no CPU for a while.
 
     Time goes on during the pause. Timers that come due are held, and fire on `resume` in the
@@ -234,15 +234,9 @@ class PausableClock:
     """
 
     def __init__(self, base: Clock) -> None:
-        self._base = base
+        super().__init__(base)
         self._held: list[_HeldTimer] = []
         self.is_paused = False
-
-    def now_ms(self) -> int:
-        return self._base.now_ms()
-
-    def monotonic(self) -> float:
-        return self._base.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await sleep_on(self, seconds)

@@ -324,7 +324,7 @@ class MemoryFiles:
     def lose_power(self, random: Random | None = None) -> None:
         """Switch the machine off and on: what was not synced is gone.
 
-        With a random source part of it survives, possibly torn; see `memory_disk` for what can
+        With a random source part of it survives, possibly torn; see `Disk` for what can
         happen. The same source and the same history give the same disk.
         """
         with self.guard:

@@ -42,12 +42,11 @@ if TYPE_CHECKING:
 
 # Somebody who operates a simulated cluster: a client that asks the controller, and what it sees.
 #
-# Every operation of a plan (`operation_plan`) is done by an `Operator` of its own. It asks the
+# Every operation of a plan (`PlannedOperation`) is done by an `Operator` of its own. It asks the
 # controller, asks again where nobody answered or the answer says "later", and gives up after a
 # while: then nobody knows whether it was done, as with any operator's tool.
 #
-# A family of operations is a module of its own with one `OperationFamily`; `cluster_operations` has
-# the list of them.
+# Operations on one subject are an `OperationFamily`; `FAMILIES` is the list of them.
 
 
 TIMEOUT_SECONDS: Final = 6.0
@@ -153,7 +152,7 @@ class OperationFamily:
 # Reassignments change the number of replicas too, take leadership away from who has it, are taken
 # back, cancelled, or sent elsewhere in the middle. Nobody promises an operator that a request comes
 # about. What the cluster promises is that no record is lost by it, that whatever began to move
-# arrives, and that nothing is left behind on disks (`cluster_observer.find_flaw`).
+# arrives, and that nothing is left behind on disks (`ClusterObserver.find_flaw`).
 
 
 _CREATE_PARTITIONS: Final = (CREATE_PARTITIONS, 3)
@@ -611,14 +610,14 @@ def find_branch_fault(
 
 # Does the operations of a plan in a simulated cluster. A shell.
 #
-# To add operations: write a module with functions that take an `Operator`, put them into an
+# To add operations: write functions that take an `Operator`, put them into an
 # `OperationFamily`, and name it in `FAMILIES`. Each family has its own random source, so the plans
 # of the others stay as they are. What an operation promises or takes away (a topic that is deleted,
-# records before an offset) is told to `cluster_history`, which knows what must not be; what the
-# coordination store says is heard of by `cluster_observer` without being told.
+# records before an offset) is told to `ClusterHistory`, which knows what must not be; what the
+# coordination store says is heard of by `ClusterObserver` without being told.
 
 FAMILIES: Final[tuple[OperationFamily, ...]] = (MOVES, TOPICS, BRANCHES)
-"""All families, each in a module of its own."""
+"""All families."""
 
 
 class ClusterOperations:

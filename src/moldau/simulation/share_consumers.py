@@ -3,7 +3,7 @@
 They take records, accept most of them, release and reject some, keep some for longer than a lock
 lasts, with and without renewing it, and forget some. Now and then a process crashes, is frozen, or
 closes its queue and is followed by another. In some seeds all of them go for a while, each in one
-of these ways, and somebody alters or deletes the offsets of the group. `share_history` knows what
+of these ways, and somebody alters or deletes the offsets of the group. `ShareHistory` knows what
 must not be.
 """
 
@@ -47,7 +47,7 @@ Asked = SendShareFetch | SendShareAcknowledge
 
 
 class ShareBook(Protocol):
-    """Looks into the brokers when a taker was told something (`cluster_shares`)."""
+    """Looks into the brokers when a taker was told something (`share_groups`)."""
 
     def look(self, partition: TopicPartition) -> None:
         """At what leaders know of the partition."""
@@ -378,24 +378,6 @@ def _place_of(job: AsyncJob) -> TopicPartition:
     return TopicPartition(job.record.topic, job.record.partition)
 
 
-# What the takers of a simulated share group were told, and what must never be. A rule.
-#
-# Takers tell of every record that a broker has given them, whether they came to see it or not, of
-# what they are about to say of it, and of what was confirmed; whoever looks into the brokers tells
-# what a leader knows. So it can be said:
-#
-# - A record that was accepted or rejected with the broker's word for it is given to nobody whose
-# request was sent after that, whoever leads (SHR-8). - In the end every record was accepted,
-# rejected, or delivered as often as the group allows; with a   dead-letter topic, what was not
-# accepted has a letter (SHR-9). - A record is delivered `delivery.count.limit` times at most
-# (SHR-5). - Once an alteration of the group's offsets was confirmed, a member that joins later is
-# given no   record before the new offset, and every record from there on comes to its end once
-# more, whatever   was said of it before (SHR-13). - A group that reads committed records only gets
-# none of a transaction that was aborted or has no   end (SHR-12). - Under one leader, while its
-# session lasts, the delivery count of a record does not go down   (SHR-10); and the start offset
-# never goes back, whoever leads, while nobody alters it (SHR-2).
-
-
 _FINAL = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
 
 
@@ -438,7 +420,25 @@ class _Told:
 
 
 class ShareHistory:
-    """Of one group. `report(rule, text)` hears of what must not be."""
+    """What the consumers of one share group were told, and what must never be. A rule.
+
+    Consumers report every record that a broker has given them, whether the program saw it or not,
+    what they are about to say of it, and what was confirmed. `see_leader` has what a leader knows.
+    `report(rule, text)` is called for:
+
+    - a record that was accepted or rejected with the broker's confirmation and is given to somebody
+      whose request was sent after that, whoever leads (SHR-8);
+    - a record that was not accepted, rejected, or delivered as often as the group allows in the
+      end; or, with a dead-letter topic, a record that was not accepted and has no letter (SHR-9);
+    - a record that is delivered more than `delivery.count.limit` times (SHR-5);
+    - after a confirmed alteration of the group's offsets, a record before the new offset that is
+      given to a member that joined later, or a record behind it that is not dealt with again,
+      whatever was said of it before (SHR-13);
+    - in a group that reads committed records, a record of a transaction that was aborted or has no
+      end (SHR-12);
+    - under one leader, while its session lasts, a delivery count that goes down (SHR-10);
+    - a start offset that goes back without an alteration, whoever leads (SHR-2).
+    """
 
     def __init__(self, group: str, delivery_limit: int, report: Callable[[str, str], None]) -> None:
         self.group = group

@@ -1,10 +1,10 @@
 """Share groups in a simulated cluster: those who take, and a look at all of it. A shell.
 
-In some seeds takers of a share group deal with what the producers write (`simulated_takers`), and
+In some seeds takers of a share group deal with what the producers write (`share_consumers`), and
 with a topic of their own in some of these. Whenever one is told something, what the leaders know is
 looked at, and what was confirmed has to be in the log of the share coordinator (SHR-3). When
 everything has healed, a taker that accepts whatever comes takes what is left: the group comes to
-the end of every partition, and `share_history` says what must have become of each record (SHR-9).
+the end of every partition, and `ShareHistory` says what must have become of each record (SHR-9).
 Where there are transactions, too, some groups read committed records only, and those of the
 transactions' results with them: none of the others comes to anybody (SHR-12). In some seeds the
 takers go for a while, and the offsets of the group are altered (SHR-13).
@@ -116,8 +116,6 @@ class ClusterShares:
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""
-        if not self.is_on:
-            return {}
         return {
             "group.share.min.session.timeout.ms": "500",
             "group.share.session.timeout.ms": "1000",
@@ -133,8 +131,6 @@ class ClusterShares:
         }
 
     async def make_topics(self, workload: Workload) -> None:
-        if not self.is_on:
-            return
         name = "shares"
         if JOBS.topic in self._topics:
             await workload.make_topic(name, JOBS.topic, 1, {})
@@ -150,8 +146,6 @@ class ClusterShares:
     def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
         """Takers, and who writes to their own topic. After a power loss of all machines there is
         another group: what the former one was told may be gone."""
-        if not self.is_on:
-            return ()
         self._told = ShareHistory(f"s{suffix}", self._delivery_limit, self._history.report)
         self._book = _ShareLogs(
             workload, self._observer, self._history, self._told, self._transactions

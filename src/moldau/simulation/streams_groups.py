@@ -5,8 +5,8 @@ the topology, opens the tasks that it is given, closes those that it is to give 
 while, says so, and commits in what it has. In some seeds the tasks read a topic of the producers,
 in others one of their own, through a topic that the brokers make for them. Processes crash, are
 frozen and come back to what others have meanwhile, or leave and are followed by another.
-`group_history` knows what must not be (STG-1, STG-2, STG-4). When everything has healed, each task
-is run by one member, and nobody has two more than another (STG-5). A shell.
+`StreamsGroupHistory` knows what must not be (STG-1, STG-2, STG-4). When everything has healed, each
+task is run by one member, and nobody has two more than another (STG-5). A shell.
 """
 
 from __future__ import annotations
@@ -275,8 +275,6 @@ class ClusterStreams:
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""
-        if not self.is_on:
-            return {}
         return {
             "group.streams.min.session.timeout.ms": "500",
             "group.streams.session.timeout.ms": str(_SESSION_MS),
@@ -286,13 +284,11 @@ class ClusterStreams:
         }
 
     async def make_topics(self, workload: Workload) -> None:
-        if self.is_on and self._has_repartition:
+        if self._has_repartition:
             await workload.make_topic("streams", _WORDS, _WORDS_PARTITIONS, {})
 
     def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
         """Members. After a power loss of all machines there is another group."""
-        if not self.is_on:
-            return ()
         self._workload = workload
         group_id = "w" + suffix.replace("'", "-again")  # it is part of the names of topics
         group = self.told = StreamsGroupHistory(group_id, self._history.report)

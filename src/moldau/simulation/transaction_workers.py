@@ -364,18 +364,6 @@ def identity_of(producer: AsyncProducer) -> ProducerIdentity | None:
     return None if transactions is None else transactions.identity
 
 
-# What the transactions of a simulated cluster were told to be, and what must never be. A rule.
-#
-# Workers read a topic and write two records for each that they were given, with the group's
-# offsets, in transactions; each says what it is about to do before it does it:
-#
-# - Nothing is read with `read_committed` of a transaction that was aborted, or that nobody has
-# asked   to commit (TXP-4). - At the end all of a transaction can be read, or nothing; all if its
-# commit was confirmed (TXN-4). - What the group has committed and what can be read are the same:
-# each record before the committed   offset has its results once, in order, and none behind it has
-# any (TXN-4).
-
-
 COPIES: Final = 2
 """Results of one record, each in a partition of its own."""
 
@@ -423,7 +411,20 @@ class _Told:
 
 
 class TransactionHistory:
-    """Of the workers of one group. `report(rule, text)` hears of what must not be."""
+    """What the transactions of one group's workers were told to be, and what must never be. A rule.
+
+    Workers read a topic and write two records for each that they were given, with the group's
+    offsets, in transactions. Each says what it is about to do before it does it. Checked is:
+
+    - Nothing is read with `read_committed` of a transaction that was aborted, or that nobody has
+      asked to commit (TXP-4).
+    - At the end all of a transaction can be read, or nothing; all if its commit was confirmed
+      (TXN-4).
+    - What the group has committed and what can be read are the same: each record before the
+      committed offset has its results once, in order, and none behind it has any (TXN-4).
+
+    `report(rule, text)` is called for what must not be.
+    """
 
     def __init__(
         self,

@@ -123,8 +123,6 @@ class ClusterTransactions:
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""
-        if not self.is_on:
-            return {}
         return {
             "transaction.state.log.num.partitions": str(self._partition_count),
             "transaction.state.log.replication.factor": replicas,
@@ -134,16 +132,12 @@ class ClusterTransactions:
         }
 
     async def make_topics(self, workload: Workload) -> None:
-        if not self.is_on:
-            return
         await workload.make_topic("transactions", SINKS[0].topic, len(SINKS), {})
 
     def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
         """Workers and a reader; the suffix of their names tells generations apart. Nothing is
         asked of what a former generation has done: it ended with a power loss of all machines,
         after which a transaction may hang of which its coordinator knows nothing any more."""
-        if not self.is_on:
-            return ()
         self._may_hang = self._told is not None
         self._told = book = TransactionHistory(f"x{suffix}", self._history.report, self._told)
         workers: list[Client] = [

@@ -71,7 +71,9 @@ class ServedCluster(SessionBook, Protocol):
 
 
 class ClientFamily(Protocol):
-    """Clients that belong together, with topics of their own; in some seeds there are none."""
+    """Clients that belong together, with topics of their own. A seed has some of the families."""
+
+    is_on: bool
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""

@@ -11,14 +11,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from moldau.clock import Clock, Timer
-from moldau.coordination.port import (
-    ANY_VERSION,
-    Coordination,
-    Node,
-    Operation,
-    SessionExpiredError,
-    Watch,
-)
+from moldau.coordination.embedded import EmbeddedSession, EmbeddedStore
+from moldau.coordination.port import Coordination, Node, SessionExpiredError, Watch
+from moldau.coordination.tree import TreeOperation, TreeOutcome
 from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import (
     Accept,
@@ -31,6 +26,7 @@ from moldau.net.port import (
     Server,
     ServerTls,
 )
+from moldau.simulation.manual_clock import SkewedClock
 
 
 class Links:
@@ -91,28 +87,22 @@ class Links:
             change.set_result(None)
 
 
-class HeldClock:
+class HeldClock(SkewedClock):
     """A clock whose timers wait while its broker is paused, and never fire once it was killed."""
 
-    def __init__(self, inner: Clock, broker_id: int, links: Links) -> None:
-        self._inner = inner
+    def __init__(self, base: Clock, broker_id: int, links: Links) -> None:
+        super().__init__(base)
         self._broker_id = broker_id
         self._links = links
         self._is_killed = False
 
-    def now_ms(self) -> int:
-        return self._inner.now_ms()
-
-    def monotonic(self) -> float:
-        return self._inner.monotonic()
-
     async def sleep(self, seconds: float) -> None:
-        await self._inner.sleep(seconds)
+        await super().sleep(seconds)
         await self._links.wait_until_open(self._broker_id)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = _HeldCall(callback)
-        timer.armed = self._inner.call_later(
+        timer.armed = super().call_later(
             seconds,
             lambda: self._links.call_unless_paused(self._broker_id, lambda: self._fire(timer)),
         )
@@ -256,11 +246,11 @@ class _HeldChannel:
         await self._inner.close()
 
 
-class HeldCoordination:
+class HeldSession(EmbeddedSession):
     """A session whose answers and calls wait while its broker is paused, or for ever."""
 
-    def __init__(self, inner: Coordination, broker_id: int, links: Links) -> None:
-        self._inner = inner
+    def __init__(self, store: EmbeddedStore, broker_id: int, links: Links) -> None:
+        super().__init__(store)
         self._broker_id = broker_id
         self._links = links
         self._is_killed = False
@@ -269,7 +259,7 @@ class HeldCoordination:
         """Its broker is gone: nobody hears of anything any more."""
         self._is_killed = True
 
-    async def _open(self) -> None:
+    async def _wait_until_open(self) -> None:
         await self._links.wait_until_open(self._broker_id)
         if self._is_killed:
             raise SessionExpiredError("the broker was killed")
@@ -282,68 +272,41 @@ class HeldCoordination:
         return lambda: self._links.call_unless_paused(self._broker_id, call)
 
     async def get(self, path: str) -> Node | None:
-        await self._open()
-        return await self._inner.get(path)
+        await self._wait_until_open()
+        return await super().get(path)
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
-        await self._open()
-        return await self._inner.get_many(paths)
+        await self._wait_until_open()
+        return await super().get_many(paths)
 
     async def children(self, path: str) -> Sequence[str]:
-        await self._open()
-        return await self._inner.children(path)
+        await self._wait_until_open()
+        return await super().children(path)
 
-    async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
-        await self._open()
-        return await self._inner.transact(operations)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        parents: bool = False,
-    ) -> str:
-        await self._open()
-        return await self._inner.create(
-            path, data, ephemeral=ephemeral, sequential=sequential, parents=parents
-        )
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        await self._open()
-        return await self._inner.set(path, data, version)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._open()
-        await self._inner.delete(path, version)
-
-    async def delete_tree(self, path: str) -> None:
-        await self._open()
-        await self._inner.delete_tree(path)
+    async def submit(self, operations: Sequence[TreeOperation]) -> list[TreeOutcome]:
+        await self._wait_until_open()
+        return await super().submit(operations)
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        return self._inner.watch_data(path, self._held(callback))
+        return super().watch_data(path, self._held(callback))
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        return self._inner.watch_children(path, self._held(callback))
+        return super().watch_children(path, self._held(callback))
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
-        self._inner.on_session_end(self._held(callback))
-
-    @property
-    def session_id(self) -> int:
-        return self._inner.session_id
-
-    @property
-    def lease_end(self) -> float:
-        return self._inner.lease_end
+        super().on_session_end(self._held(callback))
 
     async def renew(self) -> None:
-        await self._open()
-        await self._inner.renew()
+        await self._wait_until_open()
+        await super().renew()
 
     async def close(self) -> None:
         if not self._is_killed:
-            await self._inner.close()
+            await super().close()
+
+    async def __aenter__(self) -> Coordination:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """As long as a broker wants it."""
+        await self.close()

@@ -303,7 +303,7 @@ def _copy_out(files: MemoryFiles, source: Path, target: Path) -> None:
 
 # `moldau start` on a machine that can lose its power: `python -m moldau.testing.journaled_broker`.
 #
-# The same options, and more in front of them: the journal of its files (`journaled_files`), how
+# The same options, and more in front of them: the journal of its files (`JournaledFiles`), how
 # long its disk takes for a sync, and a file with the boot id, which changes with each power loss
 # and with nothing else. Everything besides files and boot id is as in production.
 

@@ -20,20 +20,19 @@ import json
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
-from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
-from moldau.coordination.port import Coordination
+from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.net.port import Connection
 from moldau.net.sockets import SocketNetwork
 from moldau.simulation.fault_plan import Fault
 from moldau.simulation.manual_clock import MovingClock
 from moldau.simulation.memory_files import MemoryFiles
 from moldau.testing.free_ports import take_port
-from moldau.testing.held_ports import HeldClock, HeldCoordination, HeldNetwork, Links
+from moldau.testing.held_ports import HeldClock, HeldNetwork, HeldSession, Links
 from moldau.testing.injected_errors import InjectedError, InjectedErrors
 from moldau.testing.running_broker import TopicTools, refuse_unknown, wait_until
 from moldau.workers import InlineWorkers, ThreadWorkers
@@ -333,25 +332,6 @@ def make_task(
     return task
 
 
-class _Session:
-    """An embedded session, for as long as a broker wants it."""
-
-    def __init__(self, store: EmbeddedStore, broker_id: int, links: Links) -> None:
-        self.inner: EmbeddedSession = store.session()
-        self.held = HeldCoordination(self.inner, broker_id, links)
-
-    async def __aenter__(self) -> Coordination:
-        return self.held
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.held.close()
-
-
 class _Life:
     """What there is of a broker from its start to its end."""
 
@@ -359,7 +339,7 @@ class _Life:
         self,
         clock: HeldClock,
         network: HeldNetwork,
-        session: _Session,
+        session: HeldSession,
         workers: ThreadWorkers,
     ) -> None:
         self.clock = clock
@@ -427,7 +407,7 @@ class ClusterMember:
             self._brokers_by_port,
             lambda connection, frame: self._intercept(self.broker_id, connection, frame),
         )
-        session = _Session(self._store, self.broker_id, self._links)
+        session = HeldSession(self._store, self.broker_id, self._links)
         return _Life(clock, network, session, ThreadWorkers(_WORKER_THREADS))
 
     def _options(self) -> dict[str, str]:
@@ -439,7 +419,7 @@ class ClusterMember:
         }
 
     def _ports(self, life: _Life) -> Ports:
-        def open_coordination(_: Path) -> _Session:
+        def open_coordination(_: Path) -> HeldSession:
             return life.session
 
         return Ports(
@@ -468,14 +448,14 @@ class ClusterMember:
             return
         self._former.append(life)
         life.clock.kill()
-        life.session.held.kill()
+        life.session.kill()
         life.network.kill()
         self._links.forget(self.broker_id)
         self.files.crash_process()
         # Not before their first step: work that never began complains when it is thrown away.
         for task in tuple(life.tasks):
             asyncio.get_running_loop().call_soon(task.cancel)
-        self._clock.call_later(self._session_seconds, life.session.inner.expire)
+        self._clock.call_later(self._session_seconds, life.session.expire)
         await self._end(life)
 
     def pause(self) -> None:
@@ -486,7 +466,7 @@ class ClusterMember:
 
     def _maybe_expire(self, life: _Life) -> None:
         if self._life is life and self._links.is_paused(self.broker_id):
-            life.session.inner.expire()
+            life.session.expire()
 
     def resume(self) -> None:
         self._links.resume(self.broker_id)

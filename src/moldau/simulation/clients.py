@@ -622,7 +622,7 @@ class SimulatedProducer(Client):
 
     def _look_for_gap(self, producer: AsyncProducer) -> None:
         """A producer that never gave up begins a new epoch only when a record of it is gone."""
-        identity = producer._core._machine.queue_of(self._partition).identity
+        identity = producer._sender._machine.queue_of(self._partition).identity
         if identity is not None and identity.epoch and not self._has_given_up:
             self._has_given_up = True  # told once
             self._history.report(
@@ -648,7 +648,7 @@ class HastyProducer(SimulatedProducer):
 
     def _open(self, opened: ClientProcess) -> AsyncProducer:
         producer = super()._open(opened)
-        sending = producer._core._sending
+        sending = producer._sender._requests
         send, take_answers = sending.send, sending._on_answers
         sent_at: dict[int, float] = {}
 

@@ -92,11 +92,11 @@ class TakerProgram:
 
     def _hear_answers(self) -> None:
         """What a broker has given counts, be the record taken or not; a user need not know."""
-        machine, book = self._queue._core._machine, self._taker.told
+        machine, book = self._queue._share_consumer._machine, self._taker.told
         answered, failed = machine.answered, machine.failed
 
         def hear(asked: Asked, answer: ShareAnswer) -> None:
-            topics = self._queue._core._client.metadata.current.topics.values()
+            topics = self._queue._share_consumer._client.metadata.current.topics.values()
             names = {topic.topic_id: topic.name for topic in topics}
             for row in answer.partitions:
                 place = TopicPartition(names.get(row.partition[0], "?"), row.partition[1])

@@ -360,7 +360,7 @@ class CommittedReader(Client):
 
 def identity_of(producer: AsyncProducer) -> ProducerIdentity | None:
     """Under which epoch it writes; users have no need to know."""
-    transactions = producer._core._machine.transactions
+    transactions = producer._sender._machine.transactions
     return None if transactions is None else transactions.identity
 
 

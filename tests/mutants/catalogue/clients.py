@@ -14,7 +14,7 @@ MUTANTS = (
         name="a-batch-is-numbered-anew-each-time-it-is-sent",
         rule="SEQ-1",
         breaks="a batch whose answer got lost comes again under a number of its own",
-        edits=(Edit(_QUEUE, "PartitionQueue.take", "batch.identity is None"),),
+        edits=(Edit(_QUEUE, "PartitionQueue.drain_batch", "batch.identity is None"),),
         seeds=Seeds(count=10),
         tests=(
             f"{_STORIES}::test_a_lost_answer_is_given_again_when_the_batch_comes_again",

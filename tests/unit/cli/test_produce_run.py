@@ -13,7 +13,7 @@ from moldau.model import TopicPartition
 
 
 def batch(partition: int) -> SharedProduceResult:
-    return SharedProduceResult(TopicPartition("clicks", partition), lambda promise: None)
+    return SharedProduceResult(TopicPartition("clicks", partition), lambda result: None)
 
 
 def test_only_what_is_in_the_log_is_counted() -> None:
@@ -23,10 +23,10 @@ def test_only_what_is_in_the_log_is_counted() -> None:
         ManyFuture([AppendedRecords(first, 0, 3), AppendedRecords(second, 0, 2)]), range(1, 6), 500
     )
     account.add(ManyFuture([AppendedRecords(third, 0, 1)]), range(6, 7), 100)
-    first.keep(Delivered(10))
+    first.complete(Delivered(10))
     account.count()
     assert account.counts.total() == 0  # all of the first lines, or none of them yet
-    second.keep(Delivered(0))
+    second.complete(Delivered(0))
     account.count()
     assert dict(account.counts) == {0: 3, 2: 2}
     assert account.size_bytes == 500
@@ -38,9 +38,9 @@ def test_a_failure_is_raised_and_what_was_delivered_beside_it_is_counted() -> No
     sent = ManyFuture([AppendedRecords(good, 0, 3), AppendedRecords(bad, 0, 2)])
     account.add(sent, range(11, 16), 500)
     account.add(ManyFuture([AppendedRecords(later, 0, 4)]), range(16, 20), 100)
-    good.keep(Delivered(0))
-    bad.keep(NotDelivered(BatchTooLargeError("too large")))
-    later.keep(Delivered(3))
+    good.complete(Delivered(0))
+    bad.complete(NotDelivered(BatchTooLargeError("too large")))
+    later.complete(Delivered(3))
     with pytest.raises(BatchTooLargeError, match=r"^line 14: too large$"):
         account.count()
     account.count_rest()
@@ -52,9 +52,9 @@ def test_a_line_that_is_too_large_is_named_within_its_divided_batch() -> None:
     account = Account()
     whole, first, second = batch(0), batch(0), batch(0)
     account.add(ManyFuture([AppendedRecords(whole, 0, 4)]), range(1, 5), 500)
-    whole.keep(Divided(((0, first), (2, second))))
-    first.keep(Delivered(0))
-    second.keep(NotDelivered(BatchTooLargeError("too large")))
+    whole.complete(Divided(((0, first), (2, second))))
+    first.complete(Delivered(0))
+    second.complete(NotDelivered(BatchTooLargeError("too large")))
     with pytest.raises(BatchTooLargeError, match=r"^line 3: "):
         account.count()
 
@@ -63,7 +63,7 @@ def test_lines_with_keys_went_into_batches_in_another_order() -> None:
     account = Account()
     bad = batch(0)
     account.add(ManyFuture([AppendedRecords(bad, 0, 2)]), range(7, 9), 500, in_order=False)
-    bad.keep(NotDelivered(BatchTooLargeError("too large")))
+    bad.complete(NotDelivered(BatchTooLargeError("too large")))
     with pytest.raises(BatchTooLargeError, match=r"^one of the lines 7 to 8: too large$"):
         account.count()
 

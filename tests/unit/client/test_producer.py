@@ -293,7 +293,7 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
         for _ in range(10):
             await producer.send(TOPIC, b"v")
         await settle()
-        queue = producer._core._machine.queue_of(TopicPartition(TOPIC, 0))
+        queue = producer._sender._machine.queue_of(TopicPartition(TOPIC, 0))
         assert (len(queue.under_way), len(queue.waiting)) == (3, 7)
         stage.mishaps.clear()
 
@@ -579,7 +579,7 @@ def test_flush_looks_at_what_is_left_only_while_nobody_else_can_send(
     was_locked: list[bool] = []
 
     async def story(producer: AsyncProducer) -> None:
-        machine, lock = producer._core._machine, producer._core.intake.lock
+        machine, lock = producer._sender._machine, producer._sender.accumulator.lock
         is_finished_up_to = machine._unfinished._is_finished_up_to
 
         def look(serial: int) -> bool:
@@ -667,7 +667,7 @@ def test_a_bug_fails_everything_instead_of_hanging(caplog: pytest.LogCaptureFixt
 
     async def story(producer: AsyncProducer) -> None:
         await (await producer.send(TOPIC, b"v"))
-        producer._core._machine._plan = None  # type: ignore[assignment, method-assign]
+        producer._sender._machine._add_to_request = None  # type: ignore[assignment, method-assign]
         sent = await producer.send(TOPIC, b"w")
         with pytest.raises(InvariantViolation, match="the producer failed"):
             await sent

@@ -23,11 +23,9 @@ from moldau.simulation.manual_clock import wait_until_idle
 
 
 class SilentRequests:
-    """In the place of `QueueRequests`: no answer ever comes."""
+    """In the place of `ShareRequests`: no answer ever comes."""
 
-    def ask(self, asked: object) -> None: ...
-
-    fetch = acknowledge = heartbeat = leave = refresh = ask
+    def perform(self, asked: object) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -41,15 +39,15 @@ def test_what_was_accepted_and_could_not_be_told_before_the_end_is_reported() ->
             topic="t",
             on_unacknowledged=lambda record, error: heard.append((record.offset, type(error))),
         )
-        core = arguments.make_core("127.0.0.1:1", {})
+        core = arguments.make_share_consumer("127.0.0.1:1", {})
         silent: Any = SilentRequests()
         core._requests = silent
         story = QueueStory(max_poll_records=3)
         core._machine = story.machine
         story.begin()
         story.receive(10, 3)
-        accepted, _ = story.machine.take(2, story.now)
-        core.finish(accepted, AcknowledgeType.ACCEPT, None)
+        accepted, _ = story.machine.take_ready_records(2, story.now)
+        core.acknowledge_record(accepted, AcknowledgeType.ACCEPT, None)
         await core.close(timeout_seconds=0.0)
 
     asyncio.run(run())
@@ -76,7 +74,7 @@ class OneConnection:
 
 def test_a_connection_that_ends_while_nothing_is_asked_takes_what_waits_with_it() -> None:
     async def run() -> None:
-        core = QueueArguments(group="g", topic="t").make_core("127.0.0.1:1", {})
+        core = QueueArguments(group="g", topic="t").make_share_consumer("127.0.0.1:1", {})
         story = QueueStory(max_poll_records=3)
         core._machine = story.machine
         story.begin()
@@ -122,7 +120,7 @@ def test_the_jobs_of_a_batch_wait_for_their_confirmations_together(
     core: Any = SimpleNamespace(
         clock=clock,
         options=SimpleNamespace(default_api_timeout_ms=60_000),
-        finish=lambda record, kind, done: None,
+        acknowledge_record=lambda record, kind, done: None,
     )
     batch = JobBatch(
         [

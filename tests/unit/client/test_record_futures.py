@@ -21,25 +21,25 @@ class WatchedPromise(SharedProduceResult):
     """Tells when somebody has begun to wait for it."""
 
     def __init__(self) -> None:
-        super().__init__(TopicPartition("rivers", 0), lambda promise: None)
+        super().__init__(TopicPartition("rivers", 0), lambda result: None)
         self.is_awaited = threading.Event()
 
-    def listen(self, listener: ResultListener) -> None:
-        super().listen(listener)
+    def add_listener(self, listener: ResultListener) -> None:
+        super().add_listener(listener)
         self.is_awaited.set()
 
 
-def futures_of(promise: SharedProduceResult, count: int) -> list[RecordFuture]:
-    return [RecordFuture((promise, index, 5)) for index in range(count)]
+def futures_of(result: SharedProduceResult, count: int) -> list[RecordFuture]:
+    return [RecordFuture((result, index, 5)) for index in range(count)]
 
 
 def test_what_was_done_before_is_completed_once() -> None:
     early, late = WatchedPromise(), WatchedPromise()
     futures = futures_of(early, 3) + futures_of(late, 2)
-    early.keep(Delivered(10))
+    early.complete(Delivered(10))
     completed = concurrent.futures.as_completed(futures, PATIENCE_SECONDS)
     first = {next(completed) for _ in range(3)}
-    late.keep(NotDelivered(InvalidRecordError("nonsense")))
+    late.complete(NotDelivered(InvalidRecordError("nonsense")))
     assert first == set(futures[:3])
     assert set(completed) == set(futures[3:])
 
@@ -47,21 +47,21 @@ def test_what_was_done_before_is_completed_once() -> None:
 def test_waiting_for_all_does_not_end_with_those_that_were_done_before() -> None:
     early, late = WatchedPromise(), WatchedPromise()
     futures = futures_of(early, 3) + futures_of(late, 3)
-    early.keep(Delivered(10))
+    early.complete(Delivered(10))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(concurrent.futures.wait, futures, PATIENCE_SECONDS)
         assert late.is_awaited.wait(PATIENCE_SECONDS)
-        late.keep(Delivered(13))
+        late.complete(Delivered(13))
         done, left = waiting.result(PATIENCE_SECONDS)
     assert (done, left) == (set(futures), set())
     assert sorted(one.result(0).offset for one in futures) == [10, 11, 12, 13, 14, 15]
 
 
 def test_all_futures_of_a_batch_are_done_together() -> None:
-    promise = WatchedPromise()
-    futures = futures_of(promise, 3)
+    result = WatchedPromise()
+    futures = futures_of(result, 3)
     assert concurrent.futures.wait(futures, 0).not_done == set(futures)
-    promise.keep(Delivered(0))
+    result.complete(Delivered(0))
     assert concurrent.futures.wait(futures, 0).done == set(futures)
 
 
@@ -97,17 +97,17 @@ def test_waiting_functions_look_at_no_other_field_of_a_future() -> None:
 
 def test_asyncio_can_wait_for_the_future_of_a_record() -> None:
     async def wait_for_two() -> list[object]:
-        promise = WatchedPromise()
-        futures = [asyncio.wrap_future(one) for one in futures_of(promise, 2)]
-        threading.Thread(target=promise.keep, args=(Delivered(7),)).start()
+        result = WatchedPromise()
+        futures = [asyncio.wrap_future(one) for one in futures_of(result, 2)]
+        threading.Thread(target=result.complete, args=(Delivered(7),)).start()
         return [(await one).offset for one in futures]
 
     assert asyncio.run(wait_for_two()) == [7, 8]
 
 
 def test_a_future_shows_how_it_stands() -> None:
-    promise = WatchedPromise()
-    (future,) = futures_of(promise, 1)
+    result = WatchedPromise()
+    (future,) = futures_of(result, 1)
     assert "state=pending" in repr(future)
-    promise.keep(NotDelivered(InvalidRecordError("nonsense")))
+    result.complete(NotDelivered(InvalidRecordError("nonsense")))
     assert "state=finished raised InvalidRecordError" in repr(future)

@@ -31,33 +31,33 @@ ResultListener: TypeAlias = Callable[[], None]
 class ProduceResult:
     """Used by the tasks of one loop."""
 
-    __slots__ = ("_listeners", "_parts_due", "is_kept", "outcome", "partition")
+    __slots__ = ("_listeners", "_parts_due", "is_complete", "outcome", "partition")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.is_kept = False
+        self.is_complete = False
         self.outcome: Delivered | NotDelivered | Divided[ProduceResult] | None = None
         self._listeners: list[ResultListener] = []
         self._parts_due = 0
 
-    def keep(self, outcome: Delivered | NotDelivered | Divided[ProduceResult]) -> None:
+    def complete(self, outcome: Delivered | NotDelivered | Divided[ProduceResult]) -> None:
         """The batch has come to its end; one that was divided, when its parts have."""
         self.outcome = outcome
         if isinstance(outcome, Divided):
             self._parts_due = len(outcome.parts)
             for _, part in outcome.parts:
-                part.listen(self._on_part_kept)
+                part.add_listener(self._on_part_complete)
         else:
-            self._complete()
+            self._notify()
 
-    def listen(self, listener: ResultListener) -> None:
+    def add_listener(self, listener: ResultListener) -> None:
         """Have the listener called when the promise is kept; at once if it is already."""
-        if self.is_kept:
+        if self.is_complete:
             call_listener(listener)
         else:
             self._listeners.append(listener)
 
-    def look_up(self, index: int, timestamp_ms: int) -> RecordMetadata | MoldauError:
+    def find_record(self, index: int, timestamp_ms: int) -> RecordMetadata | MoldauError:
         """What became of the record at a place of the batch."""
         outcome = self.outcome
         if isinstance(outcome, Delivered):
@@ -73,18 +73,18 @@ class ProduceResult:
         if outcome is None:
             raise InvariantViolation(f"a batch for {self.partition} has not ended yet")
         start, part = _find_part(outcome.parts, index)
-        return part.look_up(index - start, timestamp_ms)
+        return part.find_record(index - start, timestamp_ms)
 
-    def _complete(self) -> None:
-        self.is_kept = True
+    def _notify(self) -> None:
+        self.is_complete = True
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             call_listener(listener)
 
-    def _on_part_kept(self) -> None:
+    def _on_part_complete(self) -> None:
         self._parts_due -= 1
         if not self._parts_due:
-            self._complete()
+            self._notify()
 
 
 class AsyncProduceResult(ProduceResult):
@@ -97,55 +97,55 @@ class AsyncProduceResult(ProduceResult):
         # With the place of the record in the batch, and its timestamp.
         self.futures: list[tuple[asyncio.Future[RecordMetadata], int, int]] = []
 
-    def _complete(self) -> None:
+    def _notify(self) -> None:
         for future, index, timestamp_ms in self.futures:
             if future.done():  # whoever waited for it has gone
                 continue
-            found = self.look_up(index, timestamp_ms)
+            found = self.find_record(index, timestamp_ms)
             if isinstance(found, RecordMetadata):
                 future.set_result(found)
             else:
                 future.set_exception(found)
                 future.exception()  # seen: the sender has logged it, once for the batch
         self.futures.clear()
-        super()._complete()
+        super()._notify()
 
 
 class SharedProduceResult(ProduceResult):
     """Kept by the loop, waited for by any thread."""
 
-    __slots__ = ("_hurry", "condition")
+    __slots__ = ("_stop_lingering", "condition")
 
     def __init__(
-        self, partition: TopicPartition, hurry: Callable[[SharedProduceResult], None]
+        self, partition: TopicPartition, stop_lingering: Callable[[SharedProduceResult], None]
     ) -> None:
         super().__init__(partition)
         self.condition = threading.Condition()
-        self._hurry = hurry
+        self._stop_lingering = stop_lingering
 
     def wait(self, timeout_seconds: float | None) -> bool:
         """Wait until it is kept; False when it was not in time. A batch that somebody waits for
         does not linger."""
-        if self.is_kept:
+        if self.is_complete:
             return True
-        self.hurry()
+        self.stop_lingering()
         with self.condition:
-            return self.condition.wait_for(lambda: self.is_kept, timeout_seconds)
+            return self.condition.wait_for(lambda: self.is_complete, timeout_seconds)
 
-    def hurry(self) -> None:
+    def stop_lingering(self) -> None:
         """Do not let the batch wait for more records."""
-        self._hurry(self)
+        self._stop_lingering(self)
 
-    def listen(self, listener: ResultListener) -> None:
+    def add_listener(self, listener: ResultListener) -> None:
         with self.condition:
-            if not self.is_kept:
+            if not self.is_complete:
                 self._listeners.append(listener)
                 return
         call_listener(listener)
 
-    def _complete(self) -> None:
+    def _notify(self) -> None:
         with self.condition:
-            self.is_kept = True
+            self.is_complete = True
             listeners, self._listeners = self._listeners, []
             self.condition.notify_all()
         for listener in listeners:
@@ -159,7 +159,7 @@ AppendedRecord: TypeAlias = tuple[ProduceResult, int, int]
 class AppendedRecords(NamedTuple):
     """Consecutive records of one call, in one batch."""
 
-    promise: ProduceResult
+    result: ProduceResult
     first_index: int
     record_count: int
 
@@ -250,10 +250,10 @@ class RecordFuture(Future[RecordMetadata]):
         return False
 
     def running(self) -> bool:
-        return not self._place[0].is_kept
+        return not self._place[0].is_complete
 
     def done(self) -> bool:
-        return self._place[0].is_kept
+        return self._place[0].is_complete
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record is, once it is there; raises why it is not. See `exception`."""
@@ -271,13 +271,13 @@ class RecordFuture(Future[RecordMetadata]):
 
     def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
         """Have it called with this future: in the producer's thread, or at once if it is done."""
-        self._place[0].listen(lambda: _ignore_value(fn(self)))
+        self._place[0].add_listener(lambda: _ignore_value(fn(self)))
 
     def _wait(self, timeout: float | None) -> RecordMetadata | MoldauError:
-        promise, index, timestamp_ms = self._place
-        if not promise.wait(timeout):
+        result, index, timestamp_ms = self._place
+        if not result.wait(timeout):
             raise TimeoutError(f"the record was not confirmed within {timeout} seconds")
-        return promise.look_up(index, timestamp_ms)
+        return result.find_record(index, timestamp_ms)
 
     # What `concurrent.futures.wait`, `as_completed` and `repr` look at.
 
@@ -287,7 +287,7 @@ class RecordFuture(Future[RecordMetadata]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        return "FINISHED" if self._place[0].is_kept else "PENDING"
+        return "FINISHED" if self._place[0].is_complete else "PENDING"
 
     @property
     def _waiters(self) -> _Waiters:  # type: ignore[override]
@@ -295,11 +295,11 @@ class RecordFuture(Future[RecordMetadata]):
 
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]
-        return self.exception(0) if self._place[0].is_kept else None
+        return self.exception(0) if self._place[0].is_complete else None
 
     @property
     def _result(self) -> RecordMetadata | None:  # type: ignore[override]
-        found = self._wait(0) if self._place[0].is_kept else None
+        found = self._wait(0) if self._place[0].is_complete else None
         return found if isinstance(found, RecordMetadata) else None
 
 
@@ -322,7 +322,7 @@ class _Waiters:
             failed = future.exception(0) is not None
             (waiter.add_exception if failed else waiter.add_result)(future)
 
-        future._place[0].listen(tell)
+        future._place[0].add_listener(tell)
 
     def remove(self, waiter: Any) -> None:
         """It may stay: telling a waiter that has gone does nothing."""
@@ -335,20 +335,20 @@ def _ignore_value(value: object) -> None:
 class ManyFuture(Future[tuple[RecordRange, ...]]):
     """The future of the records of one `send_many`: done when all of them are."""
 
-    def __init__(self, placed: Sequence[AppendedRecords]) -> None:
+    def __init__(self, appended: Sequence[AppendedRecords]) -> None:
         super().__init__()
-        self._placed = placed
+        self._placed = appended
         self.set_running_or_notify_cancel()  # from now on it cannot be cancelled
-        when_all_complete(placed, self._finish)
+        when_all_complete(appended, self._finish)
 
     def result(self, timeout: float | None = None) -> tuple[RecordRange, ...]:
         """Where the records are: a range for each batch that they went into."""
-        self._hurry()
+        self._stop_lingering()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why some of the records were not delivered, or None; others may have been."""
-        self._hurry()
+        self._stop_lingering()
         return super().exception(timeout)
 
     @property
@@ -356,8 +356,8 @@ class ManyFuture(Future[tuple[RecordRange, ...]]):
         """Where those of the records are that are in the log, whatever became of the others."""
         ranges: list[RecordRange] = []
         for one in self._placed:
-            if one.promise.is_kept:
-                _collect_ranges(one.promise, one.first_index, one.record_count, ranges)
+            if one.result.is_complete:
+                _collect_ranges(one.result, one.first_index, one.record_count, ranges)
         return tuple(ranges)
 
     @property
@@ -366,14 +366,14 @@ class ManyFuture(Future[tuple[RecordRange, ...]]):
         the first that was not delivered. Without keys that is the order in which they came."""
         ranges: list[RecordRange] = []
         for one in self._placed:
-            if _collect_ranges(one.promise, one.first_index, one.record_count, ranges) is not None:
+            if _collect_ranges(one.result, one.first_index, one.record_count, ranges) is not None:
                 break
         return sum(found.record_count for found in ranges)
 
-    def _hurry(self) -> None:
+    def _stop_lingering(self) -> None:
         for one in self._placed:
-            if not one.promise.is_kept and isinstance(one.promise, SharedProduceResult):
-                one.promise.hurry()
+            if not one.result.is_complete and isinstance(one.result, SharedProduceResult):
+                one.result.stop_lingering()
 
     def _finish(self) -> None:
         found = find_ranges(self._placed)
@@ -383,13 +383,13 @@ class ManyFuture(Future[tuple[RecordRange, ...]]):
             self.set_result(found)
 
 
-def when_all_complete(placed: Sequence[AppendedRecords], then: Callable[[], None]) -> None:
+def when_all_complete(appended: Sequence[AppendedRecords], then: Callable[[], None]) -> None:
     """Call `then` once the batches of all these records have come to their end."""
-    promises = {id(one.promise): one.promise for one in placed}
-    due = len(promises) + 1
+    results = {id(one.result): one.result for one in appended}
+    due = len(results) + 1
     lock = threading.Lock()  # two promises may be kept in two threads at once
 
-    def on_kept() -> None:
+    def on_complete() -> None:
         nonlocal due
         with lock:
             due -= 1
@@ -397,35 +397,35 @@ def when_all_complete(placed: Sequence[AppendedRecords], then: Callable[[], None
         if is_last:
             then()
 
-    for promise in promises.values():
-        promise.listen(on_kept)
-    on_kept()
+    for result in results.values():
+        result.add_listener(on_complete)
+    on_complete()
 
 
-def find_ranges(placed: Sequence[AppendedRecords]) -> tuple[RecordRange, ...] | MoldauError:
+def find_ranges(appended: Sequence[AppendedRecords]) -> tuple[RecordRange, ...] | MoldauError:
     """Where the records of one call are, or the first thing that kept one of them from it."""
     ranges: list[RecordRange] = []
-    for one in placed:
-        failure = _collect_ranges(one.promise, one.first_index, one.record_count, ranges)
+    for one in appended:
+        failure = _collect_ranges(one.result, one.first_index, one.record_count, ranges)
         if failure is not None:
             return failure
     return tuple(ranges)
 
 
 def _collect_ranges(
-    promise: ProduceResult, first: int, count: int, ranges: list[RecordRange]
+    result: ProduceResult, first: int, count: int, ranges: list[RecordRange]
 ) -> MoldauError | None:
-    match promise.outcome:
+    match result.outcome:
         case Delivered(base_offset):
             offset = base_offset + first if base_offset >= 0 else base_offset
-            ranges.append(RecordRange(*promise.partition, offset, count))
+            ranges.append(RecordRange(*result.partition, offset, count))
             return None
         case NotDelivered(error):
             return error
         case Divided(parts):
             return _collect_parts(parts, first, count, ranges)
         case None:
-            raise InvariantViolation(f"a batch for {promise.partition} has not ended yet")
+            raise InvariantViolation(f"a batch for {result.partition} has not ended yet")
 
 
 def _collect_parts(

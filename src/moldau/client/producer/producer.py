@@ -98,11 +98,11 @@ class AsyncProducer(ClosedAtExit):
         if workers is None and read.compression_type != "none":
             workers = ThreadWorkers(1, "moldau-compression")  # it would hold up the loop
         self._workers = workers
-        self._core = Sender(
+        self._sender = Sender(
             bootstrap,
             read,
             RecordSerializer(clock, key_serializer, value_serializer, interceptors),
-            make_promise=self._make_promise,
+            make_result=self._make_result,
             schedule=self._schedule,
             partitioner=partitioner,
             network=network,
@@ -110,8 +110,8 @@ class AsyncProducer(ClosedAtExit):
             random=random,
             workers=workers,
         )
-        self._waiting = _TaskWaiting(self._core)
-        self._put = self._core.intake.put
+        self._waiter = _TaskWaiter(self._sender)
+        self._append = self._sender.accumulator.append
         self._loop: asyncio.AbstractEventLoop | None = None  # known from the first use on
         self._is_closed = False
 
@@ -137,12 +137,12 @@ class AsyncProducer(ClosedAtExit):
         is wrong with the record itself; what happens later is the future's.
         """
         try:
-            place = self._put(topic, value, key, partition, timestamp_ms, headers)
+            place = self._append(topic, value, key, partition, timestamp_ms, headers)
         except (NotAppendedError, NotSerializedError) as left:
             self._begin()
-            place = await self._core.intake.put_later(left, self._waiting)
+            place = await self._sender.accumulator.append_later(left, self._waiter)
         future = self._make_future(place)
-        if self._core.is_awake:
+        if self._sender.is_awake:
             await asyncio.sleep(0)  # a batch was begun: let those before it be sent
         return future
 
@@ -159,9 +159,11 @@ class AsyncProducer(ClosedAtExit):
         """As `send`, without waiting: raises TopicNotReadyError for a topic that nothing was sent
         to before, and BufferFullError when memory is used up."""
         try:
-            return self._make_future(self._put(topic, value, key, partition, timestamp_ms, headers))
+            return self._make_future(
+                self._append(topic, value, key, partition, timestamp_ms, headers)
+            )
         except (NotAppendedError, NotSerializedError) as left:
-            raise self._core.intake.explain(left) from None
+            raise self._sender.accumulator.explain_not_appended(left) from None
 
     async def send_many(
         self,
@@ -181,10 +183,10 @@ class AsyncProducer(ClosedAtExit):
         them cannot be sent, its error is raised here, and those before it are on their way.
         """
         self._begin()
-        placed = await self._core.intake.put_many(
-            self._waiting, topic, values, keys, partition, timestamp_ms, headers
+        appended = await self._sender.accumulator.append_many(
+            self._waiter, topic, values, keys, partition, timestamp_ms, headers
         )
-        return self._make_ranges_future(placed)
+        return self._make_ranges_future(appended)
 
     async def send_arrow(
         self,
@@ -203,25 +205,25 @@ class AsyncProducer(ClosedAtExit):
         as well, like a frame of Polars. Needs `moldau[arrow]`.
         """
         self._begin()
-        placed = await append_arrow(
-            self._core.intake, self._waiting, topic, table, partition, timestamp_ms
+        appended = await append_arrow(
+            self._sender.accumulator, self._waiter, topic, table, partition, timestamp_ms
         )
-        return self._make_ranges_future(placed)
+        return self._make_ranges_future(appended)
 
     def _make_future(self, place: AppendedRecord) -> asyncio.Future[RecordMetadata]:
-        promise, index, timestamp_ms = place
+        result, index, timestamp_ms = place
         future: asyncio.Future[RecordMetadata] = self._begin().create_future()
-        # All promises of this face are made as AsyncPromise.
-        promise.futures.append((future, index, timestamp_ms))  # type: ignore[attr-defined]
+        # All results of this face are made as AsyncProduceResult.
+        result.futures.append((future, index, timestamp_ms))  # type: ignore[attr-defined]
         return future
 
     def _make_ranges_future(
-        self, placed: Sequence[AppendedRecords]
+        self, appended: Sequence[AppendedRecords]
     ) -> asyncio.Future[tuple[RecordRange, ...]]:
         future: asyncio.Future[tuple[RecordRange, ...]] = self._begin().create_future()
 
         def finish() -> None:
-            found = find_ranges(placed)
+            found = find_ranges(appended)
             if future.done():
                 return
             if isinstance(found, MoldauError):
@@ -230,7 +232,7 @@ class AsyncProducer(ClosedAtExit):
             else:
                 future.set_result(found)
 
-        when_all_complete(placed, finish)
+        when_all_complete(appended, finish)
         return future
 
     # Transactions
@@ -251,7 +253,7 @@ class AsyncProducer(ClosedAtExit):
         await self.begin_transaction()
         try:
             yield self
-            if self._core.is_in_transaction:
+            if self._sender.is_in_transaction:
                 await self.commit_transaction()
         except BaseException as error:
             await self._abort_after(error)
@@ -259,7 +261,7 @@ class AsyncProducer(ClosedAtExit):
 
     async def _abort_after(self, error: BaseException) -> None:
         """Abort what failed. The first reason counts, unless it only says that there is another."""
-        if not self._core.is_in_transaction:
+        if not self._sender.is_in_transaction:
             return
         try:
             await self.abort_transaction()
@@ -276,17 +278,17 @@ class AsyncProducer(ClosedAtExit):
         before can do nothing any more, and what it left open is aborted.
         """
         self._begin()
-        await self._core.begin_transaction()
+        await self._sender.begin_transaction()
 
     async def commit_transaction(self) -> None:
         """Send everything, and have all of the transaction count, or raise why it does not."""
         self._begin()
-        await self._core.call_about_transaction(TransactionCall.COMMIT)
+        await self._sender.call_about_transaction(TransactionCall.COMMIT)
 
     async def abort_transaction(self) -> None:
         """Have nothing of the transaction count; what was not sent yet is not sent."""
         self._begin()
-        await self._core.call_about_transaction(TransactionCall.ABORT)
+        await self._sender.call_about_transaction(TransactionCall.ABORT)
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
         """Send everything, and leave the decision to somebody else (KIP-939).
@@ -298,7 +300,7 @@ class AsyncProducer(ClosedAtExit):
         it has prepared, and do nothing else any more until it has.
         """
         self._begin()
-        return await self._core.prepare_transaction()
+        return await self._sender.prepare_transaction()
 
     async def send_offsets(self, offsets: GivenOffsets, group: str | ConsumerGroupMetadata) -> None:
         """Have a group's offsets committed with the transaction: behind these records, or these.
@@ -311,15 +313,21 @@ class AsyncProducer(ClosedAtExit):
             return
         by_whom = ConsumerGroupMetadata(group_id=group) if isinstance(group, str) else group
         self._begin()
-        await self._core.send_offsets(GroupOffsets(by_whom, read))
+        await self._sender.send_offsets(GroupOffsets(by_whom, read))
 
     # Waiting
 
     async def partition_count(self, topic: str) -> int:
         """How many partitions the topic has; it is made if that is allowed and it is missing."""
         self._begin()
-        intake = self._core.intake
-        return len((await intake.require_target(topic, None, self._waiting, to_send=False)).queues)
+        accumulator = self._sender.accumulator
+        return len(
+            (
+                await accumulator.require_partitioned_topic(
+                    topic, None, self._waiter, to_send=False
+                )
+            ).queues
+        )
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything sent so far is in the log or has failed.
@@ -327,7 +335,7 @@ class AsyncProducer(ClosedAtExit):
         Raises TimeoutError; without a time it waits no longer than `delivery.timeout.ms`.
         """
         self._begin()
-        if not await self._core.flush(timeout_seconds):
+        if not await self._sender.flush(timeout_seconds):
             raise TimeoutError(f"not everything was sent within {timeout_seconds:g} seconds")
 
     async def close(self, timeout_seconds: float | None = None) -> None:
@@ -337,11 +345,11 @@ class AsyncProducer(ClosedAtExit):
             return
         self._is_closed = True
         self._begin()
-        if self._core.is_in_transaction:
+        if self._sender.is_in_transaction:
             with contextlib.suppress(KafkaError, ClientError, TimeoutError):
                 seconds = _ABORT_SECONDS if timeout_seconds is None else timeout_seconds
-                await finish_within(self.abort_transaction(), self._core.clock, seconds)
-        await self._core.close(timeout_seconds)
+                await finish_within(self.abort_transaction(), self._sender.clock, seconds)
+        await self._sender.close(timeout_seconds)
         if self._workers is not None:
             self._workers.close()
 
@@ -358,27 +366,27 @@ class AsyncProducer(ClosedAtExit):
             raise ClosedClientError("the producer has not begun")
         self._loop.call_soon(work)
 
-    def _make_promise(self, partition: TopicPartition) -> ProduceResult:
+    def _make_result(self, partition: TopicPartition) -> ProduceResult:
         return AsyncProduceResult(partition)
 
 
-class _TaskWaiting:
+class _TaskWaiter:
     """How a task waits for what a record needs (`intake.Waiting`)."""
 
     def __init__(self, core: Sender) -> None:
-        self._core = core
+        self._sender = core
 
     async def wait_for_topic(self, topic: str) -> PartitionedTopic[ProduceResult]:
-        return await self._core.learn(topic)
+        return await self._sender.learn_topic(topic)
 
-    async def wait_for_room(self, size_bytes: int, deadline: float) -> None:
-        await self._core.wait_for_room(size_bytes, deadline)
+    async def wait_for_memory(self, size_bytes: int, deadline: float) -> None:
+        await self._sender.wait_for_memory(size_bytes, deadline)
 
-    async def let_others_go_on(self) -> None:
-        if self._core.is_awake:
+    async def yield_to_sender(self) -> None:
+        if self._sender.is_awake:
             await asyncio.sleep(0)
 
-    async def look_up(self, work: Callable[[], object]) -> None:
+    async def run_work(self, work: Callable[[], object]) -> None:
         await asyncio.to_thread(work)
 
 
@@ -386,7 +394,7 @@ class _TaskWaiting:
 
 
 T = TypeVar("T")
-Put = Callable[..., tuple[SharedProduceResult, int, int]]
+Append = Callable[..., tuple[SharedProduceResult, int, int]]
 
 
 class ProducerFace(BlockingFace):
@@ -395,13 +403,13 @@ class ProducerFace(BlockingFace):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._is_forked = False
         self._closing = threading.Lock()  # of two threads that close, the second one waits
-        self._inner = _ThreadsProducer(self._hurry, self._call_soon, *arguments, **options)
+        self._inner = _ThreadsProducer(self._stop_lingering, self._call_soon, *arguments, **options)
         self._loop = LoopThread("moldau-producer")
-        self._core: Sender = self._inner._core
-        self._intake = self._core.intake
-        # The promises are the shared ones that are made below.
-        self._put = cast("Put", self._intake.put)
-        self._waiting = _ThreadWaiting(self._core, self._run)
+        self._sender: Sender = self._inner._sender
+        self._accumulator = self._sender.accumulator
+        # The results are the shared ones that are made below.
+        self._append = cast("Append", self._accumulator.append)
+        self._waiter = _ThreadWaiter(self._sender, self._run)
         watch(self)
 
     def send(
@@ -420,9 +428,9 @@ class ProducerFace(BlockingFace):
         is wrong with the record itself; what happens later is the future's.
         """
         try:
-            place = self._put(topic, value, key, partition, timestamp_ms, headers)
+            place = self._append(topic, value, key, partition, timestamp_ms, headers)
         except (NotAppendedError, NotSerializedError) as left:
-            place = run_now(self._intake.put_later(left, self._waiting))
+            place = run_now(self._accumulator.append_later(left, self._waiter))
         return RecordFuture(place)
 
     def send_nowait(
@@ -438,9 +446,9 @@ class ProducerFace(BlockingFace):
         """As `send`, without waiting: raises TopicNotReadyError for a topic that nothing was sent
         to before, and BufferFullError when memory is used up."""
         try:
-            return RecordFuture(self._put(topic, value, key, partition, timestamp_ms, headers))
+            return RecordFuture(self._append(topic, value, key, partition, timestamp_ms, headers))
         except (NotAppendedError, NotSerializedError) as left:
-            raise self._intake.explain(left) from None
+            raise self._accumulator.explain_not_appended(left) from None
 
     def send_many(
         self,
@@ -461,8 +469,8 @@ class ProducerFace(BlockingFace):
         """
         return ManyFuture(
             run_now(
-                self._intake.put_many(
-                    self._waiting, topic, values, keys, partition, timestamp_ms, headers
+                self._accumulator.append_many(
+                    self._waiter, topic, values, keys, partition, timestamp_ms, headers
                 )
             )
         )
@@ -485,7 +493,7 @@ class ProducerFace(BlockingFace):
         """
         return ManyFuture(
             run_now(
-                append_arrow(self._intake, self._waiting, topic, table, partition, timestamp_ms)
+                append_arrow(self._accumulator, self._waiter, topic, table, partition, timestamp_ms)
             )
         )
 
@@ -506,7 +514,7 @@ class ProducerFace(BlockingFace):
         self._run(inner.begin_transaction())
         try:
             yield self
-            if self._core.is_in_transaction:
+            if self._sender.is_in_transaction:
                 self._run(inner.commit_transaction())
         except BaseException as error:
             self._run(inner._abort_after(error))
@@ -525,11 +533,11 @@ class ProducerFace(BlockingFace):
 
     # Between threads
 
-    def _hurry(self, promise: SharedProduceResult) -> None:
+    def _stop_lingering(self, result: SharedProduceResult) -> None:
         if self._is_forked:
             raise _forked()
         self._require_other_thread()
-        self._core.hurry(promise)
+        self._sender.stop_lingering(result)
 
     def _call_soon(self, work: Callable[[], None]) -> None:
         self._loop.call_soon(work)
@@ -537,7 +545,7 @@ class ProducerFace(BlockingFace):
     def on_fork(self) -> None:
         """Called in a child process: the thread that sends is the parent's alone."""
         self._is_forked = True
-        self._intake.on_fork(_forked())
+        self._accumulator.on_fork(_forked())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -561,40 +569,40 @@ class _ThreadsProducer(AsyncProducer):
 
     def __init__(
         self,
-        hurry: Callable[[SharedProduceResult], None],
+        stop_lingering: Callable[[SharedProduceResult], None],
         call_soon: Callable[[Callable[[], None]], None],
         *arguments: Any,
         **options: Any,
     ) -> None:
-        self._hurry = hurry
+        self._stop_lingering = stop_lingering
         self._call_soon = call_soon
         super().__init__(*arguments, **options, workers=InlineWorkers())
 
-    def _make_promise(self, partition: TopicPartition) -> ProduceResult:
-        return SharedProduceResult(partition, self._hurry)
+    def _make_result(self, partition: TopicPartition) -> ProduceResult:
+        return SharedProduceResult(partition, self._stop_lingering)
 
     def _schedule(self, work: Callable[[], None]) -> None:
         self._call_soon(work)
 
 
-class _ThreadWaiting:
+class _ThreadWaiter:
     """How a thread waits for what a record needs (`intake.Waiting`)."""
 
     def __init__(self, core: Sender, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._core = core
+        self._sender = core
         self._run = run
 
     async def wait_for_topic(self, topic: str) -> PartitionedTopic[ProduceResult]:
-        found: PartitionedTopic[ProduceResult] = self._run(self._core.learn(topic))
+        found: PartitionedTopic[ProduceResult] = self._run(self._sender.learn_topic(topic))
         return found
 
-    async def wait_for_room(self, size_bytes: int, deadline: float) -> None:
-        self._run(self._core.wait_for_room(size_bytes, deadline))
+    async def wait_for_memory(self, size_bytes: int, deadline: float) -> None:
+        self._run(self._sender.wait_for_memory(size_bytes, deadline))
 
-    async def let_others_go_on(self) -> None:
+    async def yield_to_sender(self) -> None:
         """The loop has a thread of its own."""
 
-    async def look_up(self, work: Callable[[], object]) -> None:
+    async def run_work(self, work: Callable[[], object]) -> None:
         work()
 
 

@@ -37,7 +37,7 @@ from moldau.records.codec import ColumnEncoding, count_fitting, row_size
 from moldau.records.lines import LINE_END, TextLines
 from moldau.records.record import RECORD_OVERHEAD_BYTES, RecordRow
 
-_ROOM_SHARE = 8
+_FREE_SHARE = 8
 """Those who wait for memory go on when this part of it is free: not for every single batch."""
 
 CustomPartitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
@@ -64,15 +64,15 @@ class AppendWaiter(Protocol):
         """Until the topic is known, as it is now; raises why it is not."""
         ...
 
-    async def wait_for_room(self, size_bytes: int, deadline: float) -> None:
+    async def wait_for_memory(self, size_bytes: int, deadline: float) -> None:
         """Until there is so much memory; raises BufferFullError."""
         ...
 
-    async def let_others_go_on(self) -> None:
+    async def yield_to_sender(self) -> None:
         """A batch was begun: those before it may be sent."""
         ...
 
-    async def look_up(self, work: Callable[[], object]) -> None:
+    async def run_work(self, work: Callable[[], object]) -> None:
         """Until something is done that waits for others than brokers."""
         ...
 
@@ -83,7 +83,7 @@ class RecordAccumulator:
     def __init__(
         self,
         machine: ProducerMachine[ProduceResult],
-        preparer: RecordSerializer,
+        serializer: RecordSerializer,
         choose_partition: CustomPartitioner | None,
         clock: Clock,
         wake: Callable[[], None],
@@ -94,21 +94,21 @@ class RecordAccumulator:
         self.refusal: MoldauError | None = None  # why nothing is taken, at the moment or any more
         self._is_final = False  # and nothing ever will be
         self._machine = machine
-        self._preparer = preparer
+        self._serializer = serializer
         self._choose_partition = choose_partition
-        self._is_plain = preparer.is_plain and choose_partition is None
+        self._is_plain = serializer.is_plain and choose_partition is None
         self._clock = clock
         self._now_ms = clock.now_ms
         self._wake = wake
         self._max_block_seconds = max_block_seconds
-        self._targets = machine.topics
+        self._topics = machine.topics
         self._batch_bytes = machine.settings.batch_bytes
         self._memory_bytes = machine.settings.memory_bytes
         self._max_record_bytes = machine.settings.request_bytes
 
     # One record
 
-    def put(  # noqa: C901 in one piece, as it says
+    def append(  # noqa: C901 in one piece, as it says
         self,
         topic: str,
         value: object,
@@ -125,8 +125,8 @@ class RecordAccumulator:
         """
         if row is None:
             if not self._is_plain:
-                return self._put_prepared(
-                    *self._preparer.prepare(topic, value, key, partition, timestamp_ms, headers)
+                return self._append_prepared(
+                    *self._serializer.prepare(topic, value, key, partition, timestamp_ms, headers)
                 )
             row = (
                 self._now_ms() if timestamp_ms is None else require_timestamp(timestamp_ms),
@@ -135,7 +135,7 @@ class RecordAccumulator:
                 make_headers(headers) if headers else (),
             )
         try:
-            target = self._targets.get(topic)
+            target = self._topics.get(topic)
             if target is None or (
                 partition is not None and not 0 <= partition < len(target.queues)
             ):
@@ -165,42 +165,42 @@ class RecordAccumulator:
             machine.used_bytes = used_bytes
             batch.size_bytes += size_bytes
             batch.rows.append(row)
-            return batch.promise, len(batch.rows) - 1, row[0]
+            return batch.result, len(batch.rows) - 1, row[0]
 
-    def _put_prepared(self, topic: str, partition: int | None, row: RecordRow) -> AppendedRecord:
+    def _append_prepared(self, topic: str, partition: int | None, row: RecordRow) -> AppendedRecord:
         """Put a row where the user's own partitioner says, and have interceptors told of it."""
         if partition is None and self._choose_partition is not None:
-            target = self._targets.get(topic)
+            target = self._topics.get(topic)
             if target is None:
                 raise NotAppendedError(topic, partition, row)
             partition = self._choose_partition(topic, row[-3], row[-2], len(target.queues))
             target.require_queue(partition)
-        place = self.put(topic, None, None, partition, None, (), row)
-        if self._preparer.interceptors:
+        place = self.append(topic, None, None, partition, None, (), row)
+        if self._serializer.interceptors:
             self._acknowledge_later(*place)
         return place
 
-    async def put_later(
-        self, left: NotAppendedError | NotSerializedError, waiting: AppendWaiter
+    async def append_later(
+        self, left: NotAppendedError | NotSerializedError, waiter: AppendWaiter
     ) -> AppendedRecord:
         """Put a record that could not be put at once."""
         if isinstance(left, NotSerializedError):
-            await self._learn_serializers(left.record.topic, waiting)
-            row = self._preparer.make_row(left.record)
+            await self._learn_serializers(left.record.topic, waiter)
+            row = self._serializer.make_row(left.record)
             left = NotAppendedError(left.record.topic, left.record.partition, row)
         deadline = self._clock.monotonic() + self._max_block_seconds
-        await self.require_target(left.topic, left.partition, waiting)
+        await self.require_partitioned_topic(left.topic, left.partition, waiter)
         while True:
             try:
-                return self._put_prepared(left.topic, left.partition, left.row)
+                return self._append_prepared(left.topic, left.partition, left.row)
             except NotAppendedError:
-                await waiting.wait_for_room(row_size(left.row), deadline)
+                await waiter.wait_for_memory(row_size(left.row), deadline)
 
-    async def _learn_serializers(self, topic: str, waiting: AppendWaiter) -> None:
-        if not self._preparer.is_ready_for(topic):
-            await waiting.look_up(lambda: self._preparer.look_up(topic))
+    async def _learn_serializers(self, topic: str, waiter: AppendWaiter) -> None:
+        if not self._serializer.is_ready_for(topic):
+            await waiter.run_work(lambda: self._serializer.find_serializers(topic))
 
-    def explain(self, left: NotAppendedError | NotSerializedError) -> MoldauError:
+    def explain_not_appended(self, left: NotAppendedError | NotSerializedError) -> MoldauError:
         """Why a record cannot be put at once."""
         if self.refusal is not None:
             return self.refusal.with_traceback(None)
@@ -210,7 +210,7 @@ class RecordAccumulator:
                 "the first record with `send`"
             )
         _require_types(left.topic, left.partition)
-        target = self._targets.get(left.topic)
+        target = self._topics.get(left.topic)
         if target is None:
             return TopicNotReadyError(
                 f"the partitions of topic {left.topic!r} are not known yet; send the first "
@@ -218,44 +218,44 @@ class RecordAccumulator:
             )
         if left.partition is not None:
             target.require_queue(left.partition)
-        return self.no_room()
+        return self.explain_no_memory()
 
-    def no_room(self) -> BufferFullError:
+    def explain_no_memory(self) -> BufferFullError:
         return BufferFullError(
             f"the {self._memory_bytes} bytes of buffer.memory are used up: records come "
             "faster than brokers take them"
         )
 
-    async def require_target(
-        self, topic: str, partition: int | None, waiting: AppendWaiter, *, to_send: bool = True
+    async def require_partitioned_topic(
+        self, topic: str, partition: int | None, waiter: AppendWaiter, *, to_send: bool = True
     ) -> PartitionedTopic[ProduceResult]:
         """The topic, asked for if it is new, or if it may have got that partition since.
 
         What refuses records for now, such as that no transaction is open, refuses no question.
         """
         _require_types(topic, partition)
-        target = self._targets.get(topic)
+        target = self._topics.get(topic)
         if target is None or (partition is not None and partition >= len(target.queues)):
             if self.refusal is not None and (to_send or self._is_final):
                 raise self.refusal.with_traceback(None)
-            target = await waiting.wait_for_topic(topic)
+            target = await waiter.wait_for_topic(topic)
         if partition is not None:
             target.require_queue(partition)
         return target
 
-    def _acknowledge_later(self, promise: ProduceResult, index: int, timestamp_ms: int) -> None:
+    def _acknowledge_later(self, result: ProduceResult, index: int, timestamp_ms: int) -> None:
         def acknowledge() -> None:
-            found = promise.look_up(index, timestamp_ms)
+            found = result.find_record(index, timestamp_ms)
             is_there = isinstance(found, RecordMetadata)
-            self._preparer.acknowledge(*((found, None) if is_there else (None, found)))
+            self._serializer.acknowledge(*((found, None) if is_there else (None, found)))
 
-        promise.listen(acknowledge)
+        result.add_listener(acknowledge)
 
     # Many records
 
-    async def put_many(
+    async def append_many(
         self,
-        waiting: AppendWaiter,
+        waiter: AppendWaiter,
         topic: str,
         values: Iterable[object],
         keys: Iterable[object] | None,
@@ -264,55 +264,55 @@ class RecordAccumulator:
         headers: GivenHeaders,
     ) -> list[AppendedRecords]:
         """Put what `send_many` was given into batches, waiting as often as it takes."""
-        placed: list[AppendedRecords] = []
+        appended: list[AppendedRecords] = []
         require_several("values", values)
         require_several("keys", () if keys is None else keys)
-        if self._preparer.interceptors or self._choose_partition is not None:
-            for one in self._preparer.pair(values, keys, timestamp_ms, headers):
+        if self._serializer.interceptors or self._choose_partition is not None:
+            for one in self._serializer.pair(values, keys, timestamp_ms, headers):
                 try:
-                    place = self.put(
+                    place = self.append(
                         topic, one.value, one.key, partition, one.timestamp_ms, one.headers
                     )
                 except (NotAppendedError, NotSerializedError) as left:
-                    place = await self.put_later(left, waiting)
-                placed.append(AppendedRecords(place[0], place[1], 1))
-                await waiting.let_others_go_on()
-            return placed
-        await self._learn_serializers(topic, waiting)
-        target = await self.require_target(topic, partition, waiting)
+                    place = await self.append_later(left, waiter)
+                appended.append(AppendedRecords(place[0], place[1], 1))
+                await waiter.yield_to_sender()
+            return appended
+        await self._learn_serializers(topic, waiter)
+        target = await self.require_partitioned_topic(topic, partition, waiter)
         if isinstance(values, TextLines) and self._are_packed(values, keys, headers, target):
             where = target.place_for_free(partition)
             lines = PendingLines(values, self.timestamp_for(timestamp_ms))
-            await self._put_all(waiting, target, where, lines, placed)
-            return placed
-        for chunk in self._preparer.make_rows(topic, values, keys, timestamp_ms, headers):
+            await self._append_all(waiter, target, where, lines, appended)
+            return appended
+        for chunk in self._serializer.make_rows(topic, values, keys, timestamp_ms, headers):
             for where, rows in target.split(partition, chunk):
-                await self._put_all(waiting, target, where, PendingRows(rows), placed)
-        return placed
+                await self._append_all(waiter, target, where, PendingRows(rows), appended)
+        return appended
 
     @property
     def takes_columns(self) -> bool:
-        """Whether `put_columns` can be called: nothing is to be done to any single record."""
+        """Whether `append_columns` can be called: nothing is to be done to any single record."""
         return self._is_plain
 
     @property
     def serializes(self) -> tuple[bool, bool]:
         """Whether keys and values are what serializers make of them."""
-        return self._preparer.serializes
+        return self._serializer.serializes
 
     def timestamp_for(self, timestamp_ms: int | None) -> int:
         """Of records that have none of their own."""
         return self._now_ms() if timestamp_ms is None else require_timestamp(timestamp_ms)
 
-    async def put_columns(
-        self, waiting: AppendWaiter, topic: str, columns: ColumnEncoding, partition: int | None
+    async def append_columns(
+        self, waiter: AppendWaiter, topic: str, columns: ColumnEncoding, partition: int | None
     ) -> list[AppendedRecords]:
         """Put the rows of columns into batches, waiting as often as it takes."""
-        placed: list[AppendedRecords] = []
-        target = await self.require_target(topic, partition, waiting)
+        appended: list[AppendedRecords] = []
+        target = await self.require_partitioned_topic(topic, partition, waiter)
         for where, rows in target.split_columns(partition, columns):
-            await self._put_all(waiting, target, where, PendingColumns(columns, rows), placed)
-        return placed
+            await self._append_all(waiter, target, where, PendingColumns(columns, rows), appended)
+        return appended
 
     def _are_packed(
         self,
@@ -326,27 +326,27 @@ class RecordAccumulator:
             lines.are_plain and keys is None and not headers and self._is_plain and target.is_sticky
         )
 
-    async def _put_all(
+    async def _append_all(
         self,
-        waiting: AppendWaiter,
+        waiter: AppendWaiter,
         target: PartitionedTopic[ProduceResult],
         partition: int | None,
         records: PendingRecords,
-        placed: list[AppendedRecords],
+        appended: list[AppendedRecords],
     ) -> None:
         deadline: float | None = None
         while (next_bytes := records.next_bytes()) is not None:
-            added = self._put_some(target, partition, records, next_bytes)
+            added = self._append_some(target, partition, records, next_bytes)
             if added is None:
                 if deadline is None:
                     deadline = self._clock.monotonic() + self._max_block_seconds
-                await waiting.wait_for_room(next_bytes, deadline)
+                await waiter.wait_for_memory(next_bytes, deadline)
                 continue
             deadline = None
-            placed.append(added)
-            await waiting.let_others_go_on()
+            appended.append(added)
+            await waiter.yield_to_sender()
 
-    def _put_some(
+    def _append_some(
         self,
         target: PartitionedTopic[ProduceResult],
         partition: int | None,
@@ -374,7 +374,7 @@ class RecordAccumulator:
             # One that is larger than any batch, or than all memory, goes alone.
             count, size_bytes = records.move_into(batch, max(limit, first_bytes))
             machine.used_bytes += size_bytes
-            return AppendedRecords(batch.promise, first_index, count)
+            return AppendedRecords(batch.result, first_index, count)
 
     def _begin_batch(
         self,
@@ -399,11 +399,11 @@ class RecordAccumulator:
 
     # Memory
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_memory(self, size_bytes: int) -> bool:
         """Whether so much memory is free that waiting for it has an end."""
         used_bytes = self._machine.used_bytes
         free = self._memory_bytes - used_bytes
-        return not used_bytes or (free >= size_bytes and free * _ROOM_SHARE >= self._memory_bytes)
+        return not used_bytes or (free >= size_bytes and free * _FREE_SHARE >= self._memory_bytes)
 
     def refuse(self, reason: MoldauError) -> None:
         """Take nothing any more; the first reason counts."""
@@ -434,8 +434,8 @@ def _require_types(topic: object, partition: int | None) -> None:
 
 
 async def append_arrow(
-    intake: RecordAccumulator,
-    waiting: AppendWaiter,
+    accumulator: RecordAccumulator,
+    waiter: AppendWaiter,
     topic: str,
     table: object,
     partition: int | None,
@@ -444,18 +444,18 @@ async def append_arrow(
     """Put the rows of a table into batches, piece by piece, waiting as often as it takes."""
     from moldau.arrow.outgoing import find_bounds, require_value, to_batches, to_encoder, to_rows
 
-    placed: list[AppendedRecords] = []
+    appended: list[AppendedRecords] = []
     for piece in to_batches(table):
         require_value(piece)
         bounds = find_bounds(piece) if partition is None else None
         if bounds is not None:
-            await intake.require_target(topic, bounds.highest, waiting)
-            await intake.require_target(topic, bounds.lowest, waiting)
-        if intake.takes_columns:
-            columns = to_encoder(piece, intake.timestamp_for(timestamp_ms))
-            placed += await intake.put_columns(waiting, topic, columns, partition)
+            await accumulator.require_partitioned_topic(topic, bounds.highest, waiter)
+            await accumulator.require_partitioned_topic(topic, bounds.lowest, waiter)
+        if accumulator.takes_columns:
+            columns = to_encoder(piece, accumulator.timestamp_for(timestamp_ms))
+            appended += await accumulator.append_columns(waiter, topic, columns, partition)
             continue
-        keep_keys, keep_values = intake.serializes
+        keep_keys, keep_values = accumulator.serializes
         for named, rows in to_rows(
             piece,
             keep_keys=keep_keys,
@@ -463,8 +463,10 @@ async def append_arrow(
             ignores_partitions=partition is not None,
         ):
             where = named if partition is None else partition
-            placed += await intake.put_many(waiting, topic, rows, None, where, timestamp_ms, ())
-    return placed
+            appended += await accumulator.append_many(
+                waiter, topic, rows, None, where, timestamp_ms, ()
+            )
+    return appended
 
 
 # Records of one call that are in no batch yet, in order: rows, lines of a text, columns

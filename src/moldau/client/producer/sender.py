@@ -105,9 +105,9 @@ class Sender:
         self,
         bootstrap: str,
         options: ProducerOptions,
-        preparer: RecordSerializer,
+        serializer: RecordSerializer,
         *,
-        make_promise: MakeResult[ProduceResult],
+        make_result: MakeResult[ProduceResult],
         schedule: Schedule,
         partitioner: str | CustomPartitioner,
         network: Network | None,
@@ -128,21 +128,21 @@ class Sender:
             RetryPolicy.of(options),
             settings.backoff,
             self._client.random.random,
-            make_promise=make_promise,
+            make_result=make_result,
             make_partitioner=choose_partitioner(partitioner, self._client.random.randrange),
         )
         self._max_block_seconds = options.max_block_ms / 1000
-        self.intake = RecordAccumulator(
+        self.accumulator = RecordAccumulator(
             self._machine,
-            preparer,
+            serializer,
             partitioner if callable(partitioner) else None,
             self.clock,
             self.wake,
             max_block_seconds=self._max_block_seconds,
         )
-        self.intake.refuse_for_now(self._machine.refusal)  # before the first turn, too
+        self.accumulator.refuse_for_now(self._machine.refusal)  # before the first turn, too
         self._tasks = TaskSupervisor(self._on_task_failure)
-        self._sending = ProduceRequests(
+        self._requests = ProduceRequests(
             self._client, options, workers, self._tasks, self._on_answers
         )
         self._coordinator = TransactionCoordinatorClient(
@@ -152,9 +152,9 @@ class Sender:
         )
         self._calls: dict[int, asyncio.Future[None]] = {}  # about transactions, that are waited for
         self._outages = PartitionOutages()
-        self._learning: dict[str, asyncio.Task[PartitionedTopic[ProduceResult]]] = {}
+        self._learning_topics: dict[str, asyncio.Task[PartitionedTopic[ProduceResult]]] = {}
         self._flushes: dict[int, asyncio.Future[None]] = {}
-        self._room_waiters: set[asyncio.Future[None]] = set()
+        self._memory_waiters: set[asyncio.Future[None]] = set()
         self._has_failed = False  # by a fault of its own
         self._timer: Timer | None = None
         self._timer_at = NEVER
@@ -167,10 +167,10 @@ class Sender:
             self.is_awake = True
             self._schedule(self._wake_up)
 
-    def hurry(self, promise: ProduceResult) -> None:
+    def stop_lingering(self, result: ProduceResult) -> None:
         """Do not let a batch linger, because somebody waits for it."""
-        with self.intake.lock:
-            is_closed = self._machine.close_batch(promise.partition, promise)
+        with self.accumulator.lock:
+            is_closed = self._machine.close_batch(result.partition, result)
         if is_closed:
             self.wake()
 
@@ -183,16 +183,16 @@ class Sender:
     @contextmanager
     def _turn(self) -> Iterator[ProducerMachine[ProduceResult]]:
         """Let something happen to the machine, and do what follows from it."""
-        with self.intake.lock:
+        with self.accumulator.lock:
             yield self._machine
         self.end_turn()
 
     def end_turn(self) -> None:
         try:
             now = self.clock.monotonic()
-            with self.intake.lock:
+            with self.accumulator.lock:
                 turn = self._machine.end_turn(now, self._client.metadata.current)
-                self.intake.refuse_for_now(self._machine.refusal)
+                self.accumulator.refuse_for_now(self._machine.refusal)
             for instruction in turn.instructions:
                 self._perform(instruction, now)
             self._arm(turn.wake_at)
@@ -202,7 +202,7 @@ class Sender:
     def _perform(self, instruction: Instruction[ProduceResult], now: float) -> None:
         match instruction:
             case Send(broker_id, batches):
-                self._sending.send(broker_id, batches)
+                self._requests.send(broker_id, batches)
             case Finish(batch, outcome):
                 self._finish(batch, outcome)
             case FinishFlush(flush_id):
@@ -236,9 +236,9 @@ class Sender:
                 batch.partition,
                 outcome.error,
             )
-        batch.promise.keep(outcome)
-        if self._room_waiters and self.intake.has_room(0):
-            self._announce_room()
+        batch.result.complete(outcome)
+        if self._memory_waiters and self.accumulator.has_memory(0):
+            self._announce_memory()
 
     def _on_answers(
         self, broker_id: int, answers: Sequence[Answered], pause_seconds: float
@@ -275,14 +275,14 @@ class Sender:
         try:
             identity = await request_producer_id(self._client)
         except (KafkaError, ClientError) as error:
-            self.fail(error)
+            self.fail_all(error)
             return
         with self._turn() as machine:
             machine.identity_given(identity)
 
     async def _ask_coordinator(self, request: TransactionRequest) -> None:
         try:
-            granted = await self._coordinator.ask(request)
+            granted = await self._coordinator.send_request(request)
         except (KafkaError, ClientError) as error:
             with self._turn() as machine:
                 machine.refused(error, self.clock.monotonic())
@@ -290,7 +290,7 @@ class Sender:
         with self._turn() as machine:
             if isinstance(request, AskProducerId) and granted.identity is not None:
                 is_new = granted.is_version_2
-                self._sending.limit_version(None if is_new else LAST_PRODUCE_BEFORE_VERSION_2)
+                self._requests.limit_version(None if is_new else LAST_PRODUCE_BEFORE_VERSION_2)
                 machine.initialized(granted.identity, is_version_2=is_new)
             else:
                 machine.granted(granted.identity)
@@ -305,13 +305,13 @@ class Sender:
         with self._turn() as machine:
             machine.topics_refreshed(known, self.clock.monotonic())
 
-    async def learn(self, topic: str) -> PartitionedTopic[ProduceResult]:
+    async def learn_topic(self, topic: str) -> PartitionedTopic[ProduceResult]:
         """Ask for a topic until it is usable; raises what stands in the way after max.block.ms."""
-        task = self._learning.get(topic)
+        task = self._learning_topics.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._learn(topic))
-            self._learning[topic] = task
-            task.add_done_callback(lambda _: self._learning.pop(topic))
+            self._learning_topics[topic] = task
+            task.add_done_callback(lambda _: self._learning_topics.pop(topic))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -322,8 +322,8 @@ class Sender:
     async def _learn(self, topic: str) -> PartitionedTopic[ProduceResult]:
         async def look() -> PartitionedTopic[ProduceResult]:
             found = await self._client.metadata.refresh((topic,), may_create=True)
-            with self.intake.lock:
-                return self._machine.learn(found.require_topic(topic))
+            with self.accumulator.lock:
+                return self._machine.learn_topic(found.require_topic(topic))
 
         try:
             return await self._client.retry(
@@ -350,7 +350,7 @@ class Sender:
 
     async def call_about_transaction(self, call: TransactionCall) -> None:
         """Have something done about the transaction, and wait for it; raises how it failed."""
-        with self.intake.lock:
+        with self.accumulator.lock:
             call_id = self._machine.begin_call(call)
         await self._wait_for_call(call_id)
 
@@ -365,7 +365,7 @@ class Sender:
         return None if transactions is None else transactions.find_prepared()
 
     async def send_offsets(self, offsets: GroupOffsets) -> None:
-        with self.intake.lock:
+        with self.accumulator.lock:
             call_id = self._machine.send_offsets(offsets)
         await self._wait_for_call(call_id)
 
@@ -388,38 +388,38 @@ class Sender:
 
     # Waiting
 
-    async def wait_for_room(self, size_bytes: int, deadline: float) -> None:
+    async def wait_for_memory(self, size_bytes: int, deadline: float) -> None:
         """Until there is so much memory, and nothing lingers meanwhile; raises BufferFullError at
         the deadline, or at once if that is wished for."""
         if not self.options.block_on_buffer_full:
-            raise self.intake.no_room()
+            raise self.accumulator.explain_no_memory()
         with self._turn() as machine:
-            machine.hurry_count += 1
+            machine.flusher_count += 1
         timer = self.clock.call_later(
-            max(deadline - self.clock.monotonic(), 0.0), self._announce_room
+            max(deadline - self.clock.monotonic(), 0.0), self._announce_memory
         )
         try:
-            while self.intake.refusal is None and not self.intake.has_room(size_bytes):
+            while self.accumulator.refusal is None and not self.accumulator.has_memory(size_bytes):
                 if self.clock.monotonic() >= deadline:
-                    raise self.intake.no_room()
+                    raise self.accumulator.explain_no_memory()
                 announced = asyncio.get_running_loop().create_future()
-                self._room_waiters.add(announced)
+                self._memory_waiters.add(announced)
                 try:
                     await announced
                 finally:
-                    self._room_waiters.discard(announced)
+                    self._memory_waiters.discard(announced)
         finally:
             timer.cancel()
-            with self.intake.lock:
-                self._machine.hurry_count -= 1
+            with self.accumulator.lock:
+                self._machine.flusher_count -= 1
 
-    def _announce_room(self) -> None:
-        for announced in self._room_waiters:
+    def _announce_memory(self) -> None:
+        for announced in self._memory_waiters:
             _finish_waiting(announced)
 
     async def flush(self, timeout_seconds: float | None) -> bool:
         """Wait until everything collected so far has come to its end; False if not in time."""
-        with self.intake.lock:
+        with self.accumulator.lock:
             flush_id = self._machine.begin_flush()
         if flush_id is None:
             return True
@@ -434,7 +434,7 @@ class Sender:
             if timer is not None:
                 timer.cancel()
             del self._flushes[flush_id]
-            with self.intake.lock:
+            with self.accumulator.lock:
                 self._machine.end_flush(flush_id)
         return not done.cancelled()
 
@@ -442,12 +442,12 @@ class Sender:
 
     async def close(self, timeout_seconds: float | None) -> None:
         """Send what was collected, then end; what is left after the time fails."""
-        self.intake.refuse(ClosedClientError("the producer is closed"))
-        self._announce_room()
+        self.accumulator.refuse(ClosedClientError("the producer is closed"))
+        self._announce_memory()
         await self.flush(timeout_seconds)
-        self.fail(ClosedClientError("the producer was closed before the record was confirmed"))
+        self.fail_all(ClosedClientError("the producer was closed before the record was confirmed"))
         self._disarm()
-        tasks = tuple(self._learning.values())
+        tasks = tuple(self._learning_topics.values())
         for task in tasks:  # whoever waits for a topic hears of it
             task.cancel()
         if tasks:
@@ -455,12 +455,12 @@ class Sender:
         await self._tasks.close()
         await self._client.close()
 
-    def fail(self, error: MoldauError) -> None:
+    def fail_all(self, error: MoldauError) -> None:
         """Nothing can be sent any more, and everybody who waits hears why."""
-        self.intake.refuse(error)
-        self._announce_room()
+        self.accumulator.refuse(error)
+        self._announce_memory()
         with self._turn() as machine:
-            machine.fail(error)
+            machine.fail_all(error)
 
     def _on_task_failure(self, name: str, failure: BaseException) -> None:
         _log.error("the task %r of a producer failed", name, exc_info=failure)
@@ -469,7 +469,7 @@ class Sender:
         self._has_failed = True
         error = InvariantViolation(f"the producer failed: {failure!r}")
         error.__cause__ = failure
-        self.fail(error)
+        self.fail_all(error)
 
 
 def _finish_waiting(waiting: asyncio.Future[None] | None) -> None:

@@ -88,7 +88,7 @@ class RecordSerializer:
         """Whether the serializers for a topic are known."""
         return self._of_all is not None or topic in self._by_topic
 
-    def look_up(self, topic: str) -> None:
+    def find_serializers(self, topic: str) -> None:
         """Have the serializers for a topic known; waits for as long as they take."""
         key, value = self._given
         self._by_topic[topic] = _for_topic(key, topic, "key"), _for_topic(value, topic, "value")

@@ -87,7 +87,7 @@ class TransactionCoordinatorClient:
         self._known: dict[tuple[int, str], Broker] = {}
         self._is_version_2 = False
 
-    async def ask(self, request: TransactionRequest) -> Granted:
+    async def send_request(self, request: TransactionRequest) -> Granted:
         """Raises KafkaError or ClientError."""
         match request:
             case AskProducerId(name):

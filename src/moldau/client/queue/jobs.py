@@ -88,10 +88,12 @@ class _Block(_Kept):
 class JobState:
     """What jobs of both kinds know. Made by a queue."""
 
-    __slots__ = ("_acquired", "_confirms", "_core")
+    __slots__ = ("_acquired", "_confirms", "_share_consumer")
 
-    def __init__(self, core: ShareConsumer, acquired: InFlightRecord, *, confirms: bool) -> None:
-        self._core = core
+    def __init__(
+        self, share_consumer: ShareConsumer, acquired: InFlightRecord, *, confirms: bool
+    ) -> None:
+        self._share_consumer = share_consumer
         self._acquired = acquired
         self._confirms = confirms  # unless told otherwise, what became of it is waited for
 
@@ -122,7 +124,7 @@ class JobState:
         self._acquired.is_kept = True
 
     def _finish(self, kind: AcknowledgeType, done: OnAcknowledged | None = None) -> None:
-        self._core.finish(self._acquired, kind, done)
+        self._share_consumer.acknowledge_record(self._acquired, kind, done)
 
     def _give_back(self, error: BaseException) -> None:
         """An exception has left the block: somebody will get the record again."""
@@ -147,7 +149,7 @@ class JobState:
         return self._acquired.kind is None
 
     def _too_late(self) -> OperationTimeoutError:
-        seconds = self._core.options.default_api_timeout_ms / 1000
+        seconds = self._share_consumer.options.default_api_timeout_ms / 1000
         return OperationTimeoutError(
             f"{self._acquired.describe()}: the broker did not confirm within {seconds:g} seconds "
             "what became of it; it may be delivered again"
@@ -185,7 +187,7 @@ class AsyncJob(JobState, AsyncBlock):
         too old.
         """
         answer = _Answer()
-        self._core.renew(self._acquired, answer.done)
+        self._share_consumer.renew_lock(self._acquired, answer.done)
         await answer.wait(self)
 
     async def _acknowledge(self, kind: AcknowledgeType, wait: bool | None) -> None:
@@ -228,7 +230,7 @@ class Job(JobState, _Block):
         too old.
         """
         answer: Future[None] = Future()
-        self._core.renew(self._acquired, _completion_of(answer))
+        self._share_consumer.renew_lock(self._acquired, _completion_of(answer))
         self._wait_for(answer, self._deadline())
 
     def _acknowledge(self, kind: AcknowledgeType, wait: bool | None) -> None:
@@ -240,11 +242,14 @@ class Job(JobState, _Block):
         self._wait_for(answer, self._deadline())
 
     def _deadline(self) -> float:
-        return self._core.clock.monotonic() + self._core.options.default_api_timeout_ms / 1000
+        return (
+            self._share_consumer.clock.monotonic()
+            + self._share_consumer.options.default_api_timeout_ms / 1000
+        )
 
     def _wait_for(self, answer: Future[None], deadline: float) -> None:
         try:
-            answer.result(max(0.0, deadline - self._core.clock.monotonic()))
+            answer.result(max(0.0, deadline - self._share_consumer.clock.monotonic()))
         except TimeoutError:
             if answer.done():
                 raise
@@ -356,9 +361,9 @@ class _Answer:
             self._future.set_exception(failure)
 
     async def wait(self, job: JobState) -> None:
-        core = job._core
-        seconds = core.options.default_api_timeout_ms / 1000
-        timer = core.clock.call_later(seconds, lambda: self.done(job._too_late()))
+        share_consumer = job._share_consumer
+        seconds = share_consumer.options.default_api_timeout_ms / 1000
+        timer = share_consumer.clock.call_later(seconds, lambda: self.done(job._too_late()))
         try:
             await self._future
         finally:

@@ -74,7 +74,7 @@ class QueueArguments:
     value_deserializer: GivenDeserializer | None = None
     on_unacknowledged: AcknowledgementListener | None = None
 
-    def make_core(
+    def make_share_consumer(
         self,
         bootstrap: str,
         keywords: Mapping[str, object],
@@ -114,31 +114,31 @@ class QueueArguments:
             _log.exception("the function for records without acknowledgement has failed")
 
     async def deserialize(
-        self, core: ShareConsumer, acquired: InFlightRecord, look_up: LookUp
+        self, share_consumer: ShareConsumer, acquired: InFlightRecord, look_up: LookUp
     ) -> None:
         """In the taker's own thread or task. A record that cannot be read is released."""
         if self.key_deserializer is None and self.value_deserializer is None:
             return
         while True:
             try:
-                self._deserialize(core, acquired)
+                self._deserialize(share_consumer, acquired)
             except LookUpNeededError as needed:
                 try:
                     await look_up(needed.look_up)
                 except BaseException:
-                    core.finish(acquired, AcknowledgeType.RELEASE, None)
+                    share_consumer.acknowledge_record(acquired, AcknowledgeType.RELEASE, None)
                     raise
             else:
                 return
 
-    def _deserialize(self, core: ShareConsumer, acquired: InFlightRecord) -> None:
+    def _deserialize(self, share_consumer: ShareConsumer, acquired: InFlightRecord) -> None:
         record = acquired.record
         try:
             read = deserialize_record(record, self.key_deserializer, self.value_deserializer)
         except LookUpNeededError:
             raise
         except Exception as error:
-            core.finish(acquired, AcknowledgeType.RELEASE, None)
+            share_consumer.acknowledge_record(acquired, AcknowledgeType.RELEASE, None)
             raise RecordDeserializationError(
                 f"{acquired.describe()} cannot be deserialized: {error}; it was released, and is "
                 "delivered again as long as the group's delivery limit allows",
@@ -148,7 +148,7 @@ class QueueArguments:
         acquired.record = read
 
     async def deserialize_all(
-        self, core: ShareConsumer, taken: Sequence[InFlightRecord], look_up: LookUp
+        self, share_consumer: ShareConsumer, taken: Sequence[InFlightRecord], look_up: LookUp
     ) -> list[InFlightRecord]:
         """Those that can be read; raises what is wrong with the others if that are all."""
         if self.key_deserializer is None and self.value_deserializer is None:
@@ -157,12 +157,12 @@ class QueueArguments:
         failures: list[RecordDeserializationError] = []
         for index, one in enumerate(taken):
             try:
-                await self.deserialize(core, one, look_up)
+                await self.deserialize(share_consumer, one, look_up)
             except RecordDeserializationError as error:
                 failures.append(error)
             except BaseException:
                 for other in (*read, *taken[index + 1 :]):
-                    core.finish(other, AcknowledgeType.RELEASE, None)
+                    share_consumer.acknowledge_record(other, AcknowledgeType.RELEASE, None)
                 raise
             else:
                 read.append(one)
@@ -172,7 +172,7 @@ class QueueArguments:
             _log.warning("%s", failure)
         return read
 
-    def nothing_came(self, timeout: float | None) -> QueueEmptyError:
+    def explain_empty(self, timeout: float | None) -> QueueEmptyError:
         topics = self.topic if isinstance(self.topic, str) else ", ".join(sorted(self.topic))
         return QueueEmptyError(
             f"no record of {topics} came within {timeout or 0:g} seconds for group {self.group!r}"
@@ -217,39 +217,39 @@ class AsyncQueue(ClosedAtExit):
             value_deserializer=value_deserializer,
             on_unacknowledged=on_unacknowledged,
         )
-        self._core = self._arguments.make_core(
+        self._share_consumer = self._arguments.make_share_consumer(
             bootstrap, options, network=network, clock=clock, random=random
         )
 
     async def close(self, timeout_seconds: float = QUEUE_CLOSE_SECONDS) -> None:
         """Tell the brokers all that was said of records, release those that were not finished,
         leave the group. A second call does nothing."""
-        await self._core.close(timeout_seconds)
+        await self._share_consumer.close(timeout_seconds)
 
-    def next(self, timeout: float | None = None) -> Coming[AsyncJob]:
+    def next(self, timeout: float | None = None) -> PendingJobs[AsyncJob]:
         """The next job: `async with queue.next() as job:`, or `job = await queue.next()`.
 
         Waits for it, for so many seconds at most if told; raises QueueEmptyError then.
         """
-        return Coming(lambda: self.take(timeout))
+        return PendingJobs(lambda: self.take(timeout))
 
     async def take(self, timeout: float | None = None) -> AsyncJob:  # noqa: ASYNC109 as `next`
         """The next job; who takes it says what became of it."""
-        taken = await self._core.take(1, timeout)
+        taken = await self._share_consumer.take_records(1, timeout)
         if not taken:
-            raise self._arguments.nothing_came(timeout)
+            raise self._arguments.explain_empty(timeout)
         return await self._make_job(taken[0])
 
     def next_batch(
         self, max_records: int = 500, timeout: float | None = None
-    ) -> Coming[AsyncJobBatch]:
+    ) -> PendingJobs[AsyncJobBatch]:
         """The next jobs, as many as there are, at least one: `async with queue.next_batch(100) as
         jobs:`.
 
         Waits for the first one, for so many seconds at most if told; the batch is empty then.
         """
         require_batch_size(max_records)
-        return Coming(lambda: self.take_batch(max_records, timeout))
+        return PendingJobs(lambda: self.take_batch(max_records, timeout))
 
     async def take_batch(
         self,
@@ -258,10 +258,14 @@ class AsyncQueue(ClosedAtExit):
     ) -> AsyncJobBatch:
         """The next jobs; who takes them says what became of each."""
         require_batch_size(max_records)
-        taken = await self._core.take(max_records, timeout)
-        read = await self._arguments.deserialize_all(self._core, taken, _look_up_elsewhere)
+        taken = await self._share_consumer.take_records(max_records, timeout)
+        read = await self._arguments.deserialize_all(
+            self._share_consumer, taken, _look_up_elsewhere
+        )
         confirms = self._arguments.confirm
-        return AsyncJobBatch([AsyncJob(self._core, one, confirms=confirms) for one in read])
+        return AsyncJobBatch(
+            [AsyncJob(self._share_consumer, one, confirms=confirms) for one in read]
+        )
 
     async def __aiter__(self) -> AsyncIterator[AsyncJob]:
         """Job after job, until the queue is closed. A job is accepted when the loop comes for the
@@ -281,15 +285,15 @@ class AsyncQueue(ClosedAtExit):
                 await job.accept()
 
     async def _make_job(self, acquired: InFlightRecord) -> AsyncJob:
-        await self._arguments.deserialize(self._core, acquired, _look_up_elsewhere)
-        return AsyncJob(self._core, acquired, confirms=self._arguments.confirm)
+        await self._arguments.deserialize(self._share_consumer, acquired, _look_up_elsewhere)
+        return AsyncJob(self._share_consumer, acquired, confirms=self._arguments.confirm)
 
 
 async def _look_up_elsewhere(work: Callable[[], object]) -> None:
     await asyncio.to_thread(work)
 
 
-class Coming(Generic[B]):
+class PendingJobs(Generic[B]):
     """Jobs that are not there yet: to be awaited, or to be used with `async with`."""
 
     def __init__(self, take: Callable[[], Coroutine[Any, Any, B]]) -> None:
@@ -364,7 +368,7 @@ class Queue:
             value_deserializer=value_deserializer,
             on_unacknowledged=on_unacknowledged,
         )
-        self._core = self._arguments.make_core(bootstrap, options)
+        self._share_consumer = self._arguments.make_share_consumer(bootstrap, options)
         self._loop = LoopThread("moldau-queue")
         self._is_closing = self._is_forked = False
         watch(self)
@@ -389,7 +393,7 @@ class Queue:
         self._is_closing = True
         seconds = QUEUE_CLOSE_SECONDS if timeout_seconds is None else timeout_seconds
         try:
-            self._loop.run(self._core.close(seconds))
+            self._loop.run(self._share_consumer.close(seconds))
         finally:
             self._loop.close()
 
@@ -400,7 +404,7 @@ class Queue:
         """
         taken = self._take(1, timeout)
         if not taken:
-            raise self._arguments.nothing_came(timeout)
+            raise self._arguments.explain_empty(timeout)
         return self._make_job(taken[0])
 
     def next_batch(self, max_records: int = 500, timeout: float | None = None) -> JobBatch:
@@ -410,9 +414,9 @@ class Queue:
         """
         require_batch_size(max_records)
         taken = self._take(max_records, timeout)
-        read = run_now(self._arguments.deserialize_all(self._core, taken, _look_up_here))
+        read = run_now(self._arguments.deserialize_all(self._share_consumer, taken, _look_up_here))
         confirms = self._arguments.confirm
-        return JobBatch([Job(self._core, one, confirms=confirms) for one in read])
+        return JobBatch([Job(self._share_consumer, one, confirms=confirms) for one in read])
 
     def __iter__(self) -> Iterator[Job]:
         """Job after job, until the queue is closed. A job is accepted when the loop comes for the
@@ -434,25 +438,25 @@ class Queue:
     def on_fork(self) -> None:
         """Called in a child process: the thread and the membership are the parent's alone."""
         self._is_closing = self._is_forked = True
-        self._core.on_fork()
+        self._share_consumer.on_fork()
 
     def _take(self, limit: int, timeout: float | None) -> list[InFlightRecord]:
         if not self._is_closing:
-            taken = self._core.take_nowait(limit)
+            taken = self._share_consumer.take_ready_records(limit)
             if taken:
                 return taken
         if self._is_forked or not self._loop.is_open:
             raise ClosedClientError("the queue is closed, or its process was forked")
         self._require_other_thread()
-        return self._loop.run(self._core.take(limit, timeout))
+        return self._loop.run(self._share_consumer.take_records(limit, timeout))
 
     def _require_other_thread(self) -> None:
         if self._loop.is_current:
             raise RuntimeError("on_unacknowledged cannot wait for the queue that calls it")
 
     def _make_job(self, acquired: InFlightRecord) -> Job:
-        run_now(self._arguments.deserialize(self._core, acquired, _look_up_here))
-        return Job(self._core, acquired, confirms=self._arguments.confirm)
+        run_now(self._arguments.deserialize(self._share_consumer, acquired, _look_up_here))
+        return Job(self._share_consumer, acquired, confirms=self._arguments.confirm)
 
 
 async def _look_up_here(work: Callable[[], object]) -> None:

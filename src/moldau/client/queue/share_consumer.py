@@ -95,7 +95,7 @@ class ShareConsumer:
         self._loop: asyncio.AbstractEventLoop | None = None  # once somebody has come
         self._is_woken = False
         self._is_over = False
-        self._takers: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._left: asyncio.Future[None] | None = None
         self._acknowledging: dict[InFlightRecord, OnAcknowledged] = {}
         self._renewing: dict[InFlightRecord, list[OnAcknowledged]] = {}
@@ -148,20 +148,18 @@ class ShareConsumer:
         for instruction in instructions:
             self._perform(instruction)
         if wakes_program:
-            self._wake_takers()
+            self._wake_waiters()
 
     def _perform(self, instruction: ShareInstruction) -> None:
         match instruction:
-            case SendShareFetch():
-                self._requests.fetch(instruction)
-            case SendShareAcknowledge():
-                self._requests.acknowledge(instruction)
-            case SendShareHeartbeat():
-                self._requests.heartbeat(instruction)
-            case SendShareLeave():
-                self._requests.leave(instruction)
-            case Refresh():
-                self._requests.refresh(instruction)
+            case (
+                SendShareFetch()
+                | SendShareAcknowledge()
+                | SendShareHeartbeat()
+                | SendShareLeave()
+                | Refresh()
+            ):
+                self._requests.perform(instruction)
             case FinishAcknowledgement():
                 self._finish(instruction)
             case WriteLog(is_warning, message):
@@ -196,23 +194,23 @@ class ShareConsumer:
 
     # Taking
 
-    def take_nowait(self, limit: int) -> list[InFlightRecord]:
+    def take_ready_records(self, limit: int) -> list[InFlightRecord]:
         """Records that are there already. From any thread."""
         with self._lock:
-            taken = self._machine.take(limit, self.clock.monotonic())
+            taken = self._machine.take_ready_records(limit, self.clock.monotonic())
             must_wake = bool(taken) and self._machine.is_idle_with_work
         if must_wake:
             self._wake()
         return taken
 
-    async def take(self, limit: int, timeout_seconds: float | None) -> list[InFlightRecord]:
+    async def take_records(self, limit: int, timeout_seconds: float | None) -> list[InFlightRecord]:
         """Records, waited for if there are none; nothing when none come in time."""
         self._loop = asyncio.get_running_loop()
         seconds = math.inf if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic() + seconds
         while True:
             self._require_open()
-            taken = self.take_nowait(limit)
+            taken = self.take_ready_records(limit)
             left = deadline - self.clock.monotonic()
             if taken or left <= 0:
                 return taken
@@ -224,10 +222,10 @@ class ShareConsumer:
                 await self._wait_for_turn(left)
             finally:
                 with self._lock:
-                    self._machine.wait_no_longer()
+                    self._machine.stop_waiting()
                     is_more = self._machine.has_ready
                 if is_more:
-                    self._wake_takers(1)  # whoever was woken may have been cancelled
+                    self._wake_waiters(1)  # whoever was woken may have been cancelled
 
     async def _wait_for_turn(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -235,7 +233,7 @@ class ShareConsumer:
         timer: Timer | None = None
         if seconds != math.inf:
             timer = self.clock.call_later(seconds, lambda: _wake_waiter(waiter))
-        self._takers.append(waiter)
+        self._waiters.append(waiter)
         with self._lock:
             is_ready = self._machine.has_ready  # since this taker looked
         if is_ready:
@@ -245,20 +243,20 @@ class ShareConsumer:
         finally:
             if timer is not None:
                 timer.cancel()
-            if waiter in self._takers:
-                self._takers.remove(waiter)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
 
-    def _wake_takers(self, count: int | None = None) -> None:
-        left = len(self._takers) if count is None else count
-        while self._takers and left:
-            waiter = self._takers.popleft()
+    def _wake_waiters(self, count: int | None = None) -> None:
+        left = len(self._waiters) if count is None else count
+        while self._waiters and left:
+            waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 left -= 1
 
     # What became of records
 
-    def finish(
+    def acknowledge_record(
         self, record: InFlightRecord, kind: AcknowledgeType, done: OnAcknowledged | None
     ) -> None:
         """Tell the broker. From any thread; `done` is called when it knows, or cannot know."""
@@ -267,7 +265,7 @@ class ShareConsumer:
                 record.is_watched = True
                 self._acknowledging[record] = done
             try:
-                self._machine.finish(record, kind)
+                self._machine.acknowledge_record(record, kind)
             except BaseException:
                 self._acknowledging.pop(record, None)
                 raise
@@ -275,10 +273,10 @@ class ShareConsumer:
         if must_wake:
             self._wake()
 
-    def renew(self, record: InFlightRecord, done: OnAcknowledged) -> None:
+    def renew_lock(self, record: InFlightRecord, done: OnAcknowledged) -> None:
         """Have the lock begin anew. From any thread."""
         with self._lock:
-            self._machine.renew(record)
+            self._machine.renew_lock(record)
             self._renewing.setdefault(record, []).append(done)
             must_wake = self._machine.is_idle_with_work
         if must_wake:
@@ -308,7 +306,7 @@ class ShareConsumer:
         self._left = self._loop.create_future()
         with self._turns as machine:
             machine.leave()
-        self._wake_takers()
+        self._wake_waiters()
         try:
             await finish_within(self._wait_until_left(), self.clock, timeout_seconds)
         except TimeoutError:
@@ -367,16 +365,16 @@ class _ShareTurns:
     Nothing may be awaited inside.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ("_share_consumer",)
 
-    def __init__(self, core: ShareConsumer) -> None:
-        self._core = core
+    def __init__(self, share_consumer: ShareConsumer) -> None:
+        self._share_consumer = share_consumer
 
     def __enter__(self) -> ShareConsumerMachine:
-        return self._core.begin_turn()
+        return self._share_consumer.begin_turn()
 
     def __exit__(self, *_: object) -> None:
-        self._core.end_turn()
+        self._share_consumer.end_turn()
 
 
 class _ArmedTimer:
@@ -384,9 +382,11 @@ class _ArmedTimer:
 
     __slots__ = ("_running", "timer")
 
-    def __init__(self, core: ShareConsumer, timer: ShareTimer, seconds: float) -> None:
+    def __init__(self, share_consumer: ShareConsumer, timer: ShareTimer, seconds: float) -> None:
         self.timer = timer
-        self._running: Timer = core.clock.call_later(seconds, lambda: core.fire(self))
+        self._running: Timer = share_consumer.clock.call_later(
+            seconds, lambda: share_consumer.fire(self)
+        )
 
     def cancel(self) -> None:
         self._running.cancel()
@@ -439,26 +439,42 @@ class ShareRequests:
         self._member_id = member_id
         self._options = options
         self._on_left = on_left
-        self._link = CoordinatorConnection(client, group_id, own_network=network)
+        self._coordinator = CoordinatorConnection(client, group_id, own_network=network)
         self._heartbeat: asyncio.Task[None] | None = None
         self._outages = PartitionOutages()
         self._watched: dict[int, BrokerConnection] = {}  # those of share sessions, while open
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._coordinator.close()
+
+    def perform(
+        self,
+        asked: SendShareFetch
+        | SendShareAcknowledge
+        | SendShareHeartbeat
+        | SendShareLeave
+        | Refresh,
+    ) -> None:
+        member = f"member of {self._group_id}"
+        match asked:
+            case SendShareFetch(broker_id):
+                self._tasks.spawn(f"share fetch from broker {broker_id}", self._exchange(asked))
+            case SendShareAcknowledge(broker_id):
+                self._tasks.spawn(f"acknowledge to broker {broker_id}", self._exchange(asked))
+            case SendShareHeartbeat():
+                self._heartbeat = self._tasks.spawn(member, self._send_member_heartbeat(asked))
+            case SendShareLeave():
+                if self._heartbeat is not None:
+                    self._heartbeat.cancel()  # its answer means nothing any more
+                self._tasks.spawn(member, self._leave(asked))
+            case Refresh():
+                self._tasks.spawn("metadata of a queue", self._refresh(asked))
+            case _ as never:
+                assert_never(never)
 
     # Membership
 
-    def heartbeat(self, asked: SendShareHeartbeat) -> None:
-        work = self._beat(asked)
-        self._heartbeat = self._tasks.spawn(f"member of {self._group_id}", work)
-
-    def leave(self, asked: SendShareLeave) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()  # its answer means nothing any more
-        self._tasks.spawn(f"member of {self._group_id}", self._leave(asked))
-
-    async def _beat(self, asked: SendShareHeartbeat) -> None:
+    async def _send_member_heartbeat(self, asked: SendShareHeartbeat) -> None:
         values = {
             "group_id": self._group_id,
             "member_id": self._member_id,
@@ -469,7 +485,7 @@ class ShareRequests:
         try:
             answer = await self._send_heartbeat(values)
         except (KafkaError, ClientError) as error:
-            await self._link.note_failure(error)
+            await self._coordinator.note_failure(error)
             with self._turns as machine:
                 machine.membership.heartbeat_failed(asked.beat, error)
         else:
@@ -488,15 +504,9 @@ class ShareRequests:
         self._on_left()
 
     async def _send_heartbeat(self, values: Values) -> HeartbeatAnswer:
-        return await self._link.send_heartbeat(SHARE_GROUP_HEARTBEAT, values, _UNSUPPORTED)
+        return await self._coordinator.send_heartbeat(SHARE_GROUP_HEARTBEAT, values, _UNSUPPORTED)
 
     # Records
-
-    def fetch(self, asked: SendShareFetch) -> None:
-        self._tasks.spawn(f"share fetch from broker {asked.broker_id}", self._exchange(asked))
-
-    def acknowledge(self, asked: SendShareAcknowledge) -> None:
-        self._tasks.spawn(f"acknowledge to broker {asked.broker_id}", self._exchange(asked))
 
     async def _exchange(self, asked: SendShareFetch | SendShareAcknowledge) -> None:
         try:
@@ -540,7 +550,7 @@ class ShareRequests:
             connection, SHARE_FETCH, version, values, extra_seconds=asked.max_wait_ms / 1000
         )
         answer = cast("ShareFetchResponse", found)
-        self._link.require_success(answer.error_code, answer.error_message)
+        self._coordinator.require_success(answer.error_code, answer.error_message)
         return ShareAnswer(
             partitions=[
                 _read_partition((topic.topic_id, row.partition_index), row)
@@ -565,7 +575,7 @@ class ShareRequests:
         version = self._choose_version(connection, SHARE_ACKNOWLEDGE)
         found = await self._call(connection, SHARE_ACKNOWLEDGE, version, values)
         answer = cast("ShareAcknowledgeResponse", found)
-        self._link.require_success(answer.error_code, answer.error_message)
+        self._coordinator.require_success(answer.error_code, answer.error_message)
         lock = getattr(answer, "acquisition_lock_timeout", None)  # from version 2 on
         return ShareAnswer(
             partitions=[
@@ -636,9 +646,6 @@ class ShareRequests:
                 self._outages.on_refusal(partition, row.failure, now)
 
     # Metadata
-
-    def refresh(self, asked: Refresh) -> None:
-        self._tasks.spawn("metadata of a queue", self._refresh(asked))
 
     async def _refresh(self, asked: Refresh) -> None:
         try:

@@ -190,7 +190,7 @@ class ProducerStory:
             RetryPolicy(retries=retries, is_idempotent=is_idempotent),
             Backoff(first_seconds=0.1, max_seconds=1.0, jitter=0.0),
             lambda: 0.5,
-            make_promise=Promise,
+            make_result=Promise,
             make_partitioner=RoundRobinPartitioner,
         )
         self.states: dict[ProducerBatch[Promise], BatchState] = {}  # as they were last seen
@@ -202,7 +202,7 @@ class ProducerStory:
         self.next_producer_id = 7
         self.first_epoch = epoch
         self.refresh_count = 0
-        self.machine.learn(make_cluster(self.leaders).topics[PARTITION.topic])
+        self.machine.learn_topic(make_cluster(self.leaders).topics[PARTITION.topic])
 
     # The user
 
@@ -216,7 +216,7 @@ class ProducerStory:
                 self.states[batch] = BatchState.OPEN
             index = batch.add((0, None, NUMBER.pack(number), ()), RECORD_BYTES)
             self.machine.used_bytes += RECORD_BYTES
-            self.sent[partition].append((batch.promise, index))
+            self.sent[partition].append((batch.result, index))
 
     @property
     def _batch_bytes(self) -> int:
@@ -241,7 +241,7 @@ class ProducerStory:
                 case Send(broker_id, batches):
                     self.wires[broker_id].append([self._ship(batch) for batch in batches])
                 case Finish(batch, outcome):
-                    batch.promise.outcomes.append(outcome)
+                    batch.result.outcomes.append(outcome)
                 case AskIdentity():
                     identity = ProducerIdentity(self.next_producer_id, self.first_epoch)
                     self.machine.identity_given(identity)
@@ -346,7 +346,7 @@ class ProducerStory:
 
     def outcomes(self, partition: TopicPartition = PARTITION) -> list[Delivered | NotDelivered]:
         self.pump()
-        found = [promise.outcome_of(index) for promise, index in self.sent[partition]]
+        found = [result.outcome_of(index) for result, index in self.sent[partition]]
         assert None not in found, "somebody still waits"
         return found  # type: ignore[return-value]
 

@@ -134,12 +134,12 @@ class QueueStory:
 
     def receive(self, first_offset: int, count: int) -> None:
         """The request under way brings records; nobody waits any more."""
-        self.machine.wait_no_longer()
+        self.machine.stop_waiting()
         self.answer(self.take_one(SendShareFetch), came(first_offset, count))
 
     def take_records(self, count: int = 1) -> list[InFlightRecord]:
         """As the program does: between turns, and the machine is woken if it wants to be."""
-        taken = self.machine.take(count, self.now)
+        taken = self.machine.take_ready_records(count, self.now)
         self.maybe_wake()
         return taken
 

@@ -27,11 +27,11 @@ def queue_of(*names: str, records: int = 2) -> Queue:
 
 
 def waiting(queue: Queue) -> str:
-    return "".join(batch.promise for batch in queue.waiting)
+    return "".join(batch.result for batch in queue.waiting)
 
 
 def take(queue: Queue, count: int = 1) -> list[Batch]:
-    return [queue.take(1, ME) for _ in range(count)]
+    return [queue.drain_batch(1, ME) for _ in range(count)]
 
 
 def make_known(queue: Queue) -> None:
@@ -42,7 +42,7 @@ def make_known(queue: Queue) -> None:
 
 def test_batches_leave_from_the_front() -> None:
     queue = queue_of("a", "b", "c")
-    assert [batch.promise for batch in take(queue, 3)] == ["a", "b", "c"]
+    assert [batch.result for batch in take(queue, 3)] == ["a", "b", "c"]
 
 
 def test_one_that_comes_back_takes_its_old_place() -> None:
@@ -83,7 +83,7 @@ def test_a_batch_that_was_overtaken_counts_with_those_that_overtook_it() -> None
     assert take(queue, 2) == [a, c]
     assert not queue.may_send_to(1, MOST)  # with a, b, c, d and e the broker's memory is full
     queue.finish(a, is_confirmed=True)
-    assert take(queue, 2)[-1].promise == "g"  # c to g
+    assert take(queue, 2)[-1].result == "g"  # c to g
     assert not queue.may_send_to(1, MOST)
 
 
@@ -121,7 +121,7 @@ def test_a_batch_sent_again_keeps_its_number() -> None:
     a, b = take(queue, 2)
     queue.put_back(a, not_before=0.0)
     queue.put_back(b, not_before=0.0)
-    assert [(one.promise, one.base_sequence) for one in take(queue, 2)] == [("a", 2), ("b", 4)]
+    assert [(one.result, one.base_sequence) for one in take(queue, 2)] == [("a", 2), ("b", 4)]
     assert [a.attempts, b.attempts] == [2, 2]
 
 
@@ -177,7 +177,7 @@ def test_what_expires_while_it_waits_is_gone_and_what_is_under_way_keeps_its_pla
     make_known(queue)
     a, b = take(queue, 2)
     expired = queue.take_expired(created_before=0.0)
-    assert [one.promise for one in expired] == ["a", "b", "c"]
+    assert [one.result for one in expired] == ["a", "b", "c"]
     assert (a.is_abandoned, b.is_abandoned, len(queue.under_way)) == (True, True, 2)
     assert queue.take_expired(created_before=0.0) == []
     queue.finish(a, is_confirmed=True)

@@ -59,7 +59,7 @@ def make(
         RetryPolicy(retries=5, is_idempotent=is_idempotent),
         Backoff(first_seconds=1.0, max_seconds=8.0, jitter=0.0),
         lambda: 0.5,
-        make_promise=lambda partition: TopicPartition(*partition),  # each is another one
+        make_result=lambda partition: TopicPartition(*partition),  # each is another one
         make_partitioner=RoundRobinPartitioner,
     )
 
@@ -116,15 +116,15 @@ def test_a_full_batch_does_not_wait() -> None:
 def test_nothing_waits_while_somebody_is_in_a_hurry() -> None:
     machine = make()
     batch = add(machine)
-    machine.hurry_count += 1
+    machine.flusher_count += 1
     assert sent(turn(machine, 0.0)) == [(1, [batch])]
 
 
 def test_a_single_batch_can_be_let_go() -> None:
     machine = make()
     batch, other = add(machine, ONE), add(machine, TWO)
-    assert machine.close_batch(ONE, batch.promise)
-    assert not machine.close_batch(ONE, batch.promise)
+    assert machine.close_batch(ONE, batch.result)
+    assert not machine.close_batch(ONE, batch.result)
     assert sent(turn(machine, 0.0)) == [(1, [batch])]
     assert machine.queue_of(TWO).open is other
 
@@ -142,7 +142,7 @@ def test_a_broker_gets_a_request_with_one_batch_for_each_partition() -> None:
     machine = make(batch_records=1)
     for partition in (ONE, TWO, THREE):
         add(machine, partition, count=2)
-    machine.hurry_count = 1
+    machine.flusher_count = 1
     first, *_ = requests = sent(turn(machine, 0.0))
     assert [(broker, [one.partition for one in batches]) for broker, batches in requests] == [
         (1, [ONE, TWO]),
@@ -197,7 +197,7 @@ def test_no_more_batches_of_a_partition_are_under_way_than_may_be() -> None:
 
 def test_partitions_without_a_leader_are_reported_and_their_batches_know_why_they_wait() -> None:
     machine = make(linger=0.0)
-    machine.learn(make_cluster({ONE: 1}).topics["rivers"])
+    machine.learn_topic(make_cluster({ONE: 1}).topics["rivers"])
     batch = add(machine)
     found = turn(machine, 0.0, {ONE: -1})
     assert [type(one) for one in found.instructions] == [ReportRefusal, RefreshTopics]
@@ -210,7 +210,7 @@ def test_partitions_without_a_leader_are_reported_and_their_batches_know_why_the
 
 def test_metadata_is_asked_for_once_at_a_time_and_with_growing_pauses() -> None:
     machine = make(linger=0.0)
-    machine.learn(make_cluster({ONE: 1}).topics["rivers"])
+    machine.learn_topic(make_cluster({ONE: 1}).topics["rivers"])
     add(machine)
     now, pauses = 0.0, []
     for _ in range(4):
@@ -226,7 +226,7 @@ def test_metadata_is_asked_for_once_at_a_time_and_with_growing_pauses() -> None:
 
 def test_metadata_is_asked_for_again_when_it_is_old() -> None:
     machine = make()
-    machine.learn(make_cluster({ONE: 1}).topics["rivers"])
+    machine.learn_topic(make_cluster({ONE: 1}).topics["rivers"])
     assert turn(machine, 7.0).wake_at == 1_007.0
     assert turn(machine, 1_007.0).instructions == [RefreshTopics(("rivers",))]
     machine.topics_refreshed(list(make_cluster({ONE: 1, TWO: 1}).topics.values()), 1_008.0)
@@ -268,7 +268,7 @@ def test_a_flush_is_over_when_all_that_was_collected_before_it_is() -> None:
     machine.answered(1, [(first, PartitionAnswer(base_offset=0))], 0.0)
     assert FinishFlush(flush) in turn(machine, 0.0).instructions
     machine.end_flush(flush)
-    assert (machine.hurry_count, machine.state_of(later).name) == (0, "UNDER_WAY")
+    assert (machine.flusher_count, machine.state_of(later).name) == (0, "UNDER_WAY")
 
 
 def test_a_divided_batch_is_finished_when_its_halves_are() -> None:
@@ -283,7 +283,7 @@ def test_a_divided_batch_is_finished_when_its_halves_are() -> None:
     halves = [one for broker, batches in sent(found) for one in batches if broker == 1]
     assert [len(half) for half in halves] == [2, 2]
     (finish,) = (one for one in found.instructions if isinstance(one, Finish))
-    assert finish == (batch, Divided(((0, halves[0].promise), (2, halves[1].promise))))
+    assert finish == (batch, Divided(((0, halves[0].result), (2, halves[1].result))))
     for half in halves:
         assert FinishFlush(flush) not in turn(machine, 0.0).instructions
         confirm(machine, half)

@@ -236,7 +236,7 @@ def test_after_a_fatal_error_everybody_who_waits_hears_it() -> None:
     story.send(3)
     story.pump()
     error = ClosedClientError("it is over")
-    story.machine.fail(error)
+    story.machine.fail_all(error)
     assert story.outcomes() == [NotDelivered(error)] * 3
     assert story.machine.used_bytes == 0
     story.answer()  # a late answer changes nothing

@@ -113,9 +113,9 @@ def test_offsets_are_those_of_the_log(steps: list[tuple[object, ...]]) -> None:
     play(story, steps)
     in_log = story.numbers()
     for number, outcome in enumerate(story.outcomes()):
-        promise, index = story.sent[PARTITION][number]
+        result, index = story.sent[PARTITION][number]
         offset = getattr(outcome, "base_offset", -1)
-        if offset >= 0 and not hasattr(promise.outcomes[0], "parts"):
+        if offset >= 0 and not hasattr(result.outcomes[0], "parts"):
             assert in_log[offset + index] == number
 
 

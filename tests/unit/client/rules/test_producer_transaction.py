@@ -79,7 +79,7 @@ class Story:
             RetryPolicy(retries=100, is_idempotent=True, is_transactional=True),
             Backoff(first_seconds=1.0, max_seconds=8.0, jitter=0.0),
             lambda: 0.5,
-            make_promise=lambda partition: object(),
+            make_result=lambda partition: object(),
             make_partitioner=RoundRobinPartitioner,
         )
         self.now = 0.0
@@ -317,7 +317,7 @@ def test_a_commit_that_is_waited_for_fails_with_the_record() -> None:
     story.call(TransactionCall.COMMIT)
     story.answer(batch, InvalidRecordError("nonsense"))
     assert isinstance(story.take_failure(), TransactionAbortedError)
-    assert story.machine.hurry_count == 0
+    assert story.machine.flusher_count == 0
 
 
 def test_after_an_abort_with_a_gap_an_older_coordinator_gives_a_new_epoch() -> None:

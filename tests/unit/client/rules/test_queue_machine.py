@@ -105,11 +105,11 @@ def test_records_are_asked_for_given_and_acknowledged_with_the_next_request() ->
     asked = story.take_one(SendShareFetch)
     assert (asked.session_epoch, asked.added, asked.acknowledged) == (0, [ZERO], {})
     story.answer(asked, came(10, 3))
-    first, second, third = story.machine.take(3, story.now)
+    first, second, third = story.machine.take_ready_records(3, story.now)
     assert [one.delivery_count for one in (first, second, third)] == [1, 1, 1]
-    story.machine.finish(first, ACCEPT)
-    story.machine.finish(second, ACCEPT)
-    story.machine.finish(third, RELEASE)
+    story.machine.acknowledge_record(first, ACCEPT)
+    story.machine.acknowledge_record(second, ACCEPT)
+    story.machine.acknowledge_record(third, RELEASE)
     story.maybe_wake()
     told = story.take_one(SendShareFetch)
     assert told.session_epoch == 1
@@ -128,7 +128,7 @@ def test_without_a_wish_for_records_acknowledgements_go_alone() -> None:
     (record,) = story.take_records()
     assert story.take(SendShareFetch) == []
     record.is_watched = True
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     told = story.take_one(SendShareAcknowledge)
     assert (told.session_epoch, told.has_renewals) == (1, False)
@@ -140,11 +140,11 @@ def test_what_comes_up_while_a_request_is_under_way_waits_for_the_next_one() -> 
     story = QueueStory()
     story.begin()
     story.answer(story.take_one(SendShareFetch), came(10, 2))
-    first, second = story.machine.take(2, story.now)
-    story.machine.finish(first, ACCEPT)
+    first, second = story.machine.take_ready_records(2, story.now)
+    story.machine.acknowledge_record(first, ACCEPT)
     story.maybe_wake()
     under_way = story.take_one(SendShareFetch)
-    story.machine.finish(second, ACCEPT)
+    story.machine.acknowledge_record(second, ACCEPT)
     assert not story.machine.is_idle_with_work
     story.answer(under_way)
     assert story.take_one(SendShareFetch).acknowledged == {
@@ -157,9 +157,9 @@ def test_a_record_is_finished_once() -> None:
     story.begin()
     story.answer(story.take_one(SendShareFetch), came(10, 1))
     (record,) = story.take_records()
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     with pytest.raises(ClientError, match="accept"):
-        story.machine.finish(record, RELEASE)
+        story.machine.acknowledge_record(record, RELEASE)
 
 
 def test_gaps_are_told_and_never_given() -> None:
@@ -179,7 +179,7 @@ def test_one_lock_that_has_run_out_does_not_fail_the_others() -> None:
     story.receive(0, 8)
     records = story.take_records(8)
     for record in records:
-        story.machine.finish(record, ACCEPT)
+        story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     lost, told = {5}, set[int]()
     while pending := story.take(SendShareAcknowledge):
@@ -202,7 +202,7 @@ def test_another_leader_fails_what_was_told_and_metadata_is_asked_for() -> None:
     story.begin()
     story.receive(0, 1)
     (record,) = story.take_records()
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     story.fire(ShareTimerKind.METADATA_PAUSE)
     story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.not_leader_or_follower))
@@ -219,7 +219,7 @@ def test_a_lost_session_is_opened_anew_and_what_was_told_is_told_again() -> None
     story.begin()
     story.answer(story.take_one(SendShareFetch), came(10, 1))
     (record,) = story.take_records()
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     told = story.take_one(SendShareFetch)
     story.answer(told._replace(), SharePartitionAnswer(ZERO))  # accepted: the session goes on
@@ -235,7 +235,7 @@ def test_what_was_under_way_with_a_lost_connection_is_told_in_the_next_session()
     story.begin()
     story.receive(10, 1)
     (record,) = story.take_records()
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     story.happen(
         lambda machine: machine.failed(
@@ -283,10 +283,10 @@ def test_what_the_program_has_is_not_given_again_when_it_comes_in_the_next_sessi
     story = QueueStory()
     story.begin()
     story.receive(10, 2)
-    running, finished = story.machine.take(2, story.now)
+    running, finished = story.machine.take_ready_records(2, story.now)
     story.happen(lambda machine: machine.disconnected(1, ConnectionLostError("gone")))
     story.now += LOCK / 3
-    story.machine.finish(finished, ACCEPT)
+    story.machine.acknowledge_record(finished, ACCEPT)
     story.machine.wait_for_records(story.now)
     story.maybe_wake()
     opened = story.take_one(SendShareFetch)
@@ -298,7 +298,7 @@ def test_what_the_program_has_is_not_given_again_when_it_comes_in_the_next_sessi
     assert told.acknowledged == {ZERO: [AcknowledgedOffsets(11, 11, ACCEPT)]}
     story.answer(told, SharePartitionAnswer(ZERO))
     assert finished.state is InFlightState.OVER
-    story.machine.finish(running, ACCEPT)  # its lock is known to hold
+    story.machine.acknowledge_record(running, ACCEPT)  # its lock is known to hold
 
 
 def test_what_the_program_has_had_for_too_long_is_given_again() -> None:
@@ -344,7 +344,7 @@ def test_what_nobody_has_taken_is_given_back_when_the_partition_is_not_assigned_
 def test_what_nobody_has_taken_is_lost_when_its_broker_does_not_lead_any_more() -> None:
     story = QueueStory()
     story.begin(0, 1)
-    story.machine.wait_no_longer()
+    story.machine.stop_waiting()
     asked = story.take_one(SendShareFetch)
     story.answer(asked, came(10, 1), came(20, 1, partition=ONE))
     for _ in range(3):
@@ -360,7 +360,7 @@ def test_when_the_lock_is_over_it_is_not_told_again() -> None:
     story.begin()
     story.receive(10, 1)
     (record,) = story.take_records()
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     asked = story.take_one(SendShareAcknowledge)
     story.now += LOCK
@@ -418,7 +418,7 @@ def test_where_locks_cannot_be_renewed_that_is_told_once() -> None:
     (told,) = [one for one in story.take(WriteLog) if one.is_warning]
     assert "share.record.lock.duration.ms" in told.message
     with pytest.raises(UnsupportedByBrokerError, match=r"4\.2"):
-        story.machine.renew(record)
+        story.machine.renew_lock(record)
 
 
 def test_a_record_whose_lock_is_over_is_not_given() -> None:
@@ -433,9 +433,9 @@ def test_somebody_who_waits_for_a_word_to_arrive_does_not_wait_for_records() -> 
     story = QueueStory()
     story.begin()
     story.answer(story.take_one(SendShareFetch), came(10, 1))
-    (record,) = story.machine.take(1, story.now)
+    (record,) = story.machine.take_ready_records(1, story.now)
     record.is_watched = True
-    story.machine.finish(record, ACCEPT)
+    story.machine.acknowledge_record(record, ACCEPT)
     story.maybe_wake()
     told = story.take_one(SendShareAcknowledge)
     assert story.take(SendShareFetch) == []
@@ -487,7 +487,7 @@ def test_a_broker_may_keep_a_request_for_less_time_while_jobs_run() -> None:
     asked = story.take_one(SendShareFetch)
     assert (asked.max_wait_ms, asked.max_records, asked.mode) == (500, 1, AcquireMode.RECORD_LIMIT)
     story.answer(asked, came(10, 1))
-    story.machine.take(1, story.now)
+    story.machine.take_ready_records(1, story.now)
     story.maybe_wake()
     assert story.take_one(SendShareFetch).max_wait_ms == 100
 
@@ -516,14 +516,14 @@ def test_in_advance_a_broker_is_asked_without_waiting_and_only_while_it_has_some
 def test_quick_takers_get_whole_batches() -> None:
     story = QueueStory(max_poll_records=50)
     story.begin()
-    story.machine.wait_no_longer()
+    story.machine.stop_waiting()
     last = story.take_one(SendShareFetch)
     for first in range(0, 40, 4):
         story.answer(last, came(first, 4))
         for _ in range(4):
-            (record,) = story.machine.take(1, story.now)
+            (record,) = story.machine.take_ready_records(1, story.now)
             story.now += 0.001
-            story.machine.finish(record, ACCEPT)
+            story.machine.acknowledge_record(record, ACCEPT)
         story.maybe_wake()
         last = story.take_one(SendShareFetch)
     assert (last.max_records, last.mode) == (46, AcquireMode.BATCH_OPTIMIZED)  # 4 came already
@@ -536,8 +536,8 @@ def test_leaving_tells_all_releases_what_runs_ends_sessions_and_then_the_members
     story = QueueStory(max_poll_records=3)
     story.begin()
     story.receive(10, 3)
-    accepted, running = story.machine.take(2, story.now)
-    story.machine.finish(accepted, ACCEPT)
+    accepted, running = story.machine.take_ready_records(2, story.now)
+    story.machine.acknowledge_record(accepted, ACCEPT)
     story.maybe_wake()
     under_way = story.take_one(SendShareAcknowledge)
     story.happen(lambda machine: machine.leave())
@@ -574,7 +574,7 @@ def test_leaving_with_a_job_whose_lock_is_gone_releases_the_others() -> None:
     story.begin()
     story.receive(10, 1)
     (record,) = story.take_records()
-    story.machine.renew(record)
+    story.machine.renew_lock(record)
     story.maybe_wake()
     story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.invalid_record_state))
     assert record.state is InFlightState.LOST
@@ -594,11 +594,11 @@ def test_a_renewal_that_was_refused_together_with_others_does_not_travel_with_a_
     story = QueueStory(max_poll_records=4)
     story.begin()
     story.receive(10, 4)
-    records = story.machine.take(4, story.now)
+    records = story.machine.take_ready_records(4, story.now)
     for record in records[:2]:
-        story.machine.finish(record, ACCEPT)
+        story.machine.acknowledge_record(record, ACCEPT)
     for record in records[2:]:
-        story.machine.renew(record)
+        story.machine.renew_lock(record)
     story.maybe_wake()
     together = story.take_one(SendShareAcknowledge)
     story.machine.wait_for_records(story.now)
@@ -664,7 +664,7 @@ def test_every_word_reaches_the_broker_or_is_reported(data: st.DataObject) -> No
                 record = running.pop(data.draw(st.integers(0, len(running) - 1)))
                 kind = data.draw(st.sampled_from([ACCEPT, RELEASE]))
                 try:
-                    story.machine.finish(record, kind)
+                    story.machine.acknowledge_record(record, kind)
                 except AcknowledgementError:
                     continue  # the program knows
                 if kind is ACCEPT:

@@ -17,36 +17,36 @@ A, B = (T, 0), (T, 1)
 
 def test_a_request_names_what_has_changed() -> None:
     session = ShareSessionHandler()
-    assert session.ask(frozenset({A})) == (OPENING_EPOCH, [A], [])
+    assert session.build_request(frozenset({A})) == (OPENING_EPOCH, [A], [])
     session.answered()
-    assert session.ask(frozenset({A, B})) == (1, [B], [])
+    assert session.build_request(frozenset({A, B})) == (1, [B], [])
     session.answered()
-    assert session.ask_nothing() == 2
+    assert session.build_empty_request() == 2
     session.answered()
-    assert session.ask(frozenset({B})) == (3, [], [A])
+    assert session.build_request(frozenset({B})) == (3, [], [A])
 
 
 def test_a_lost_session_is_opened_anew_with_everything() -> None:
     session = ShareSessionHandler()
-    session.ask(frozenset({A}))
+    session.build_request(frozenset({A}))
     session.answered()
-    session.ask(frozenset({A, B}))
-    session.lose()
+    session.build_request(frozenset({A, B}))
+    session.reset()
     assert not session.is_open
-    assert session.ask(frozenset({A, B})) == (OPENING_EPOCH, [A, B], [])
+    assert session.build_request(frozenset({A, B})) == (OPENING_EPOCH, [A, B], [])
 
 
 def test_requests_follow_each_other() -> None:
     session = ShareSessionHandler()
-    session.ask(frozenset({A}))
+    session.build_request(frozenset({A}))
     with pytest.raises(InvariantViolation):
-        session.ask_nothing()
+        session.build_empty_request()
 
 
 def test_epochs_go_round_without_opening_a_session() -> None:
     session = ShareSessionHandler()
     session.epoch = (1 << 31) - 1
-    session.ask_nothing()
+    session.build_empty_request()
     session.answered()
     assert session.epoch == 1
 
@@ -60,10 +60,10 @@ def test_a_broker_that_follows_the_changes_has_what_is_wanted(
     known: set[tuple[UUID, int]] = set()
     for wish in wishes:
         if wish is None:
-            session.lose()
+            session.reset()
             continue
         wanted = frozenset((T, index) for index in wish)
-        step = session.ask(wanted)
+        step = session.build_request(wanted)
         if step.epoch == OPENING_EPOCH:
             known = set()
         known |= set(step.added)

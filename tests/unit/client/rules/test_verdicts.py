@@ -137,8 +137,8 @@ def test_a_batch_that_is_too_large_is_divided_down_to_one_record(error: MoldauEr
 def test_a_batch_that_may_be_in_the_log_is_not_divided() -> None:
     batch = batch_of(2, attempts=2)
     batch.is_in_doubt = True
-    verdict = decide_completion(batch, BatchTooLargeError(), is_oldest=True, policy=PATIENT)
-    assert verdict == BatchCompletion(NextStep.REFUSE)
+    completion = decide_completion(batch, BatchTooLargeError(), is_oldest=True, policy=PATIENT)
+    assert completion == BatchCompletion(NextStep.REFUSE)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Generic, Protocol
 
-from moldau.client.producer.rules.record_accumulator import P, PartitionQueue, ProducerBatch
+from moldau.client.producer.rules.record_accumulator import PartitionQueue, ProducerBatch, R
 from moldau.client.rules.arguments import require_whole
 from moldau.errors import ConfigurationError, UnknownTopicError
 from moldau.records.batch_header import Buffer
@@ -91,7 +91,7 @@ def choose_partitioner(given: object, choose_below: ChooseBelow) -> Callable[[],
     )
 
 
-class PartitionedTopic(Generic[P]):
+class PartitionedTopic(Generic[R]):
     """One topic. Its lists are replaced as a whole when the topic changes."""
 
     __slots__ = (
@@ -108,12 +108,12 @@ class PartitionedTopic(Generic[P]):
         self.topic = topic
         self.partitioner = partitioner
         self.is_sticky = isinstance(partitioner, StickyPartitioner)
-        self.queues: list[PartitionQueue[P]] = []
+        self.queues: list[PartitionQueue[R]] = []
         self.available: Sequence[int] = ()
-        self.free: PartitionQueue[P] | None = None  # where free records stick at the moment
+        self.free: PartitionQueue[R] | None = None  # where free records stick at the moment
         self._ignores_keys = ignores_keys
 
-    def require_queue(self, partition: int) -> PartitionQueue[P]:
+    def require_queue(self, partition: int) -> PartitionQueue[R]:
         queues = self.queues
         require_whole(partition, "partitioner", "the number of a partition")
         if not 0 <= partition < len(queues):
@@ -123,14 +123,14 @@ class PartitionedTopic(Generic[P]):
             )
         return queues[partition]
 
-    def find_open(self, key: bytes | None) -> ProducerBatch[P] | None:
+    def find_open(self, key: bytes | None) -> ProducerBatch[R] | None:
         """The open batch where a record that names no partition goes, if there is one."""
         if key is None or self._ignores_keys:
             free = self.free
             return None if free is None else free.open
         return self.queues[partition_for_key(key, len(self.queues))].open
 
-    def choose_anew(self, key: bytes | None) -> PartitionQueue[P]:
+    def choose_anew(self, key: bytes | None) -> PartitionQueue[R]:
         """The queue for a record that needs a new batch.
 
         Free records stick to a partition for the length of a batch (KIP-480).

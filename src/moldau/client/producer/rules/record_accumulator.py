@@ -31,9 +31,9 @@ from moldau.records.codec import ColumnEncoding, row_size
 from moldau.records.lines import PackedRows
 from moldau.records.record import RecordRow
 
-P = TypeVar("P")
+R = TypeVar("R")
 
-MakeResult = Callable[[TopicPartition], P]
+MakeResult = Callable[[TopicPartition], R]
 """Makes what the senders of a new batch will wait for."""
 
 MAX_SEQUENCE = 0x7FFFFFFF
@@ -52,7 +52,7 @@ def add_to_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & MAX_SEQUENCE
 
 
-class ProducerBatch(Generic[P]):
+class ProducerBatch(Generic[R]):
     """One batch. Changed by its partition's queue alone."""
 
     __slots__ = (
@@ -68,17 +68,17 @@ class ProducerBatch(Generic[P]):
         "last_error",
         "overtaken_by",
         "partition",
-        "promise",
+        "result",
         "rows",
         "serial",
         "size_bytes",
     )
 
     def __init__(
-        self, partition: TopicPartition, promise: P, first_number: int, created_at: float
+        self, partition: TopicPartition, result: R, first_number: int, created_at: float
     ) -> None:
         self.partition = partition
-        self.promise = promise
+        self.result = result
         self.first_number = first_number  # how many records of the partition came before it
         self.created_at = created_at
         self.serial = 0  # in which order batches were opened, among all partitions
@@ -151,18 +151,18 @@ class ProducerBatch(Generic[P]):
 
 
 def divide_batch(
-    batch: ProducerBatch[P], make_promise: MakeResult[P]
-) -> tuple[ProducerBatch[P], ProducerBatch[P]]:
+    batch: ProducerBatch[R], make_result: MakeResult[R]
+) -> tuple[ProducerBatch[R], ProducerBatch[R]]:
     """Two halves that together stand where the batch stood, in the numbering as well."""
     middle = len(batch.rows) // 2
     return (
-        _make_part(batch, 0, middle, make_promise(batch.partition)),
-        _make_part(batch, middle, len(batch.rows), make_promise(batch.partition)),
+        _make_part(batch, 0, middle, make_result(batch.partition)),
+        _make_part(batch, middle, len(batch.rows), make_result(batch.partition)),
     )
 
 
-def _make_part(batch: ProducerBatch[P], start: int, end: int, promise: P) -> ProducerBatch[P]:
-    part = ProducerBatch(batch.partition, promise, batch.first_number + start, batch.created_at)
+def _make_part(batch: ProducerBatch[R], start: int, end: int, result: R) -> ProducerBatch[R]:
+    part = ProducerBatch(batch.partition, result, batch.first_number + start, batch.created_at)
     rows: Sequence[RecordRow] = batch.rows[start:end]
     part.rows = list(rows)
     part.size_bytes = sum(map(row_size, rows))
@@ -291,7 +291,7 @@ BATCH_MOVES: Final[Mapping[BatchState, frozenset[BatchState]]] = MappingProxyTyp
 NEVER = float("inf")
 
 
-class PartitionQueue(Generic[P]):
+class PartitionQueue(Generic[R]):
     """One partition. Not safe for threads: `Accumulator`'s owner takes turns."""
 
     __slots__ = (
@@ -309,9 +309,9 @@ class PartitionQueue(Generic[P]):
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.waiting: deque[ProducerBatch[P]] = deque()  # oldest first
-        self.open: ProducerBatch[P] | None = None  # the last one waiting, if it takes records
-        self.under_way: list[ProducerBatch[P]] = []  # oldest first
+        self.waiting: deque[ProducerBatch[R]] = deque()  # oldest first
+        self.open: ProducerBatch[R] | None = None  # the last one waiting, if it takes records
+        self.under_way: list[ProducerBatch[R]] = []  # oldest first
         self.next_number = 0  # records in closed batches, ever
         self._broker_id: int | None = None  # where those under way went
         self._is_recovering = False  # one came back: rule 3
@@ -330,10 +330,10 @@ class PartitionQueue(Generic[P]):
 
     # Collecting
 
-    def open_batch(self, promise: P, now: float) -> ProducerBatch[P]:
+    def open_batch(self, result: R, now: float) -> ProducerBatch[R]:
         """Close the open batch, if there is one, and begin another."""
         self.close_batch()
-        self.open = ProducerBatch(self.partition, promise, self.next_number, now)
+        self.open = ProducerBatch(self.partition, result, self.next_number, now)
         self.waiting.append(self.open)
         return self.open
 
@@ -369,9 +369,9 @@ class PartitionQueue(Generic[P]):
         """Whether this identity is good for the next batch; if not, a new one is needed."""
         return not self._needs_restart or self._numbers.may_restart(newest)
 
-    def take(
+    def drain_batch(
         self, broker_id: int, newest: ProducerIdentity | None, *, follows: bool = False
-    ) -> ProducerBatch[P]:
+    ) -> ProducerBatch[R]:
         """The oldest batch, to be sent to this broker; numbered when there is an identity.
 
         One that `follows` has the identity that it is told, and no epoch of its own.
@@ -391,18 +391,18 @@ class PartitionQueue(Generic[P]):
         self.under_way.append(batch)
         return batch
 
-    def _numbered(self) -> list[ProducerBatch[P]]:
+    def _numbered(self) -> list[ProducerBatch[R]]:
         return [batch for batch in self.waiting if batch.identity is not None]
 
     # Coming back
 
-    def is_oldest(self, batch: ProducerBatch[P]) -> bool:
+    def is_oldest(self, batch: ProducerBatch[R]) -> bool:
         """Whether every batch before this one has come to its end."""
         number = batch.first_number
         older_waits = bool(self.waiting) and self.waiting[0].first_number < number
         return not older_waits and self.under_way[0] is batch
 
-    def finish(self, batch: ProducerBatch[P], *, is_confirmed: bool) -> None:
+    def finish(self, batch: ProducerBatch[R], *, is_confirmed: bool) -> None:
         """It came back for the last time: confirmed, refused or given up."""
         self.under_way.remove(batch)
         if is_confirmed:
@@ -410,7 +410,7 @@ class PartitionQueue(Generic[P]):
         self._note_overtaking(batch)
         self._maybe_recovered()
 
-    def _note_overtaking(self, batch: ProducerBatch[P]) -> None:
+    def _note_overtaking(self, batch: ProducerBatch[R]) -> None:
         """Those before it that have not come to their end are one batch further back now.
 
         One that was refused counts as well: an earlier attempt of it may have been written.
@@ -421,16 +421,16 @@ class PartitionQueue(Generic[P]):
                     break
                 other.overtaken_by += 1
 
-    def put_back(self, batch: ProducerBatch[P], not_before: float) -> None:
+    def put_back(self, batch: ProducerBatch[R], not_before: float) -> None:
         """It came back to be sent again."""
         self._return(batch, (batch,))
         self._not_before = max(self._not_before, not_before)
 
     def put_back_divided(
-        self, batch: ProducerBatch[P], make_promise: MakeResult[P]
-    ) -> tuple[ProducerBatch[P], ProducerBatch[P]]:
+        self, batch: ProducerBatch[R], make_result: MakeResult[R]
+    ) -> tuple[ProducerBatch[R], ProducerBatch[R]]:
         """It came back because it is too large: its halves take its place."""
-        halves = divide_batch(batch, make_promise)
+        halves = divide_batch(batch, make_result)
         self._return(batch, halves)
         return halves
 
@@ -439,7 +439,7 @@ class PartitionQueue(Generic[P]):
         self._needs_restart = True
         self._is_recovering = bool(self.under_way)
 
-    def _return(self, batch: ProducerBatch[P], parts: tuple[ProducerBatch[P], ...]) -> None:
+    def _return(self, batch: ProducerBatch[R], parts: tuple[ProducerBatch[R], ...]) -> None:
         self.under_way.remove(batch)
         place = 0
         for other in self.waiting:
@@ -457,10 +457,10 @@ class PartitionQueue(Generic[P]):
 
     # Giving up
 
-    def take_expired(self, created_before: float) -> list[ProducerBatch[P]]:
+    def take_expired(self, created_before: float) -> list[ProducerBatch[R]]:
         """Batches made at that time or earlier: those waiting are gone, those under way are
         abandoned but keep their place, since the broker may still take them."""
-        expired: list[ProducerBatch[P]] = []
+        expired: list[ProducerBatch[R]] = []
         for batch in self.under_way:
             if batch.created_at <= created_before and not batch.is_abandoned:
                 batch.is_abandoned = True
@@ -469,14 +469,14 @@ class PartitionQueue(Generic[P]):
             expired.append(self._pop_oldest())
         return expired
 
-    def take_waiting(self) -> list[ProducerBatch[P]]:
+    def take_waiting(self) -> list[ProducerBatch[R]]:
         """Those that are not under way, because they need not be sent any more."""
         taken = list(self.waiting)
         self.close_batch()
         self.waiting.clear()
         return taken
 
-    def take_all(self) -> list[ProducerBatch[P]]:
+    def take_all(self) -> list[ProducerBatch[R]]:
         """Everything, because nothing can be sent any more."""
         return self.take_expired(NEVER)
 
@@ -487,7 +487,7 @@ class PartitionQueue(Generic[P]):
                 return batch.created_at
         return self.waiting[0].created_at if self.waiting else NEVER
 
-    def _pop_oldest(self) -> ProducerBatch[P]:
+    def _pop_oldest(self) -> ProducerBatch[R]:
         batch = self.waiting.popleft()
         if batch is self.open:
             self.close_batch()
@@ -586,27 +586,27 @@ class NotDelivered(NamedTuple):
     record_faults: Mapping[int, str] = _NO_FAULTS
 
 
-class Divided(NamedTuple, Generic[P]):
+class Divided(NamedTuple, Generic[R]):
     """The batch went on in parts: the place of each part's first record, and its promise."""
 
-    parts: tuple[tuple[int, P], ...]
+    parts: tuple[tuple[int, R], ...]
 
 
 # Instructions
 
 
-class Send(NamedTuple, Generic[P]):
+class Send(NamedTuple, Generic[R]):
     """Send these batches in one request; they follow what was sent to this broker before."""
 
     broker_id: int
-    batches: Sequence[ProducerBatch[P]]
+    batches: Sequence[ProducerBatch[R]]
 
 
-class Finish(NamedTuple, Generic[P]):
+class Finish(NamedTuple, Generic[R]):
     """A batch has come to its end: tell whoever waits for it. Given once for each batch."""
 
-    batch: ProducerBatch[P]
-    outcome: Delivered | NotDelivered | Divided[P]
+    batch: ProducerBatch[R]
+    outcome: Delivered | NotDelivered | Divided[R]
 
 
 class RefreshTopics(NamedTuple):
@@ -701,8 +701,8 @@ class ReportSuccess(NamedTuple):
 
 
 Instruction: TypeAlias = (
-    Send[P]
-    | Finish[P]
+    Send[R]
+    | Finish[R]
     | RefreshTopics
     | AskIdentity
     | AskCoordinator

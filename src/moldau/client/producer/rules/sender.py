@@ -32,11 +32,11 @@ from moldau.client.producer.rules.record_accumulator import (
     Instruction,
     MakeResult,
     NotDelivered,
-    P,
     PartitionAnswer,
     PartitionQueue,
     ProducerBatch,
     ProducerIdentity,
+    R,
     RefreshTopics,
     ReportRefusal,
     ReportSuccess,
@@ -120,14 +120,14 @@ class ProducerSettings:
         )
 
 
-class Turn(NamedTuple, Generic[P]):
+class Turn(NamedTuple, Generic[R]):
     """What follows from the events of a turn."""
 
-    instructions: Sequence[Instruction[P]]
+    instructions: Sequence[Instruction[R]]
     wake_at: float  # NEVER if nothing happens by itself
 
 
-class ProducerMachine(Generic[P]):
+class ProducerMachine(Generic[R]):
     """One producer: all of its records that are not confirmed, and what it knows."""
 
     def __init__(
@@ -137,22 +137,22 @@ class ProducerMachine(Generic[P]):
         backoff: Backoff,
         chance: Chance,
         *,
-        make_promise: MakeResult[P],
+        make_result: MakeResult[R],
         make_partitioner: Callable[[], Partitioner],
     ) -> None:
         self.settings = settings
-        self.topics: dict[str, PartitionedTopic[P]] = {}  # those that are sent to, by name
+        self.topics: dict[str, PartitionedTopic[R]] = {}  # those that are sent to, by name
         self.used_bytes = 0
         self.identity: ProducerIdentity | None = None  # as the cluster gave it
-        self.hurry_count = 0  # how many are waiting for everything to be sent
+        self.flusher_count = 0  # how many are waiting for everything to be sent
         self._policy = policy
         self._backoff = backoff
         self._chance = chance
-        self._make_promise = make_promise
+        self._make_result = make_result
         self._make_partitioner = make_partitioner
-        self._instructions: list[Instruction[P]] = []
-        self._queues: dict[TopicPartition, PartitionQueue[P]] = {}
-        self._busy: dict[TopicPartition, PartitionQueue[P]] = {}  # those that are not idle
+        self._instructions: list[Instruction[R]] = []
+        self._queues: dict[TopicPartition, PartitionQueue[R]] = {}
+        self._busy: dict[TopicPartition, PartitionQueue[R]] = {}  # those that are not idle
         self._in_flight: dict[int, int] = {}  # requests handed over and not answered, by broker
         self._paused_until: dict[int, float] = {}  # by broker, as they asked for it (KIP-219)
         self._troubled: set[TopicPartition] = set()  # refused, and not confirmed since
@@ -167,7 +167,7 @@ class ProducerMachine(Generic[P]):
 
     # Turns
 
-    def end_turn(self, now: float, cluster: ClusterMetadata) -> Turn[P]:
+    def end_turn(self, now: float, cluster: ClusterMetadata) -> Turn[R]:
         """Do what is due; tells what to do now, and when to come again."""
         self._expire(now)
         if self._calls is not None:
@@ -182,24 +182,24 @@ class ProducerMachine(Generic[P]):
 
     # Collecting
 
-    def queue_of(self, partition: TopicPartition) -> PartitionQueue[P]:
+    def queue_of(self, partition: TopicPartition) -> PartitionQueue[R]:
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
         return queue
 
-    def open_batch(self, queue: PartitionQueue[P], now: float) -> ProducerBatch[P]:
+    def open_batch(self, queue: PartitionQueue[R], now: float) -> ProducerBatch[R]:
         """Begin a batch; the one before it is full."""
         # Busy first: an interrupt (Ctrl-C in `send`) must not leave a batch that nobody looks at.
         self._busy[queue.partition] = queue
-        batch = queue.open_batch(self._make_promise(queue.partition), now)
+        batch = queue.open_batch(self._make_result(queue.partition), now)
         batch.serial = self._unfinished.open()
         return batch
 
-    def close_batch(self, partition: TopicPartition, promise: P) -> bool:
+    def close_batch(self, partition: TopicPartition, result: R) -> bool:
         """Let a batch leave before it is full; False when it was closed already."""
         queue = self.queue_of(partition)
-        if queue.open is None or queue.open.promise is not promise:
+        if queue.open is None or queue.open.result is not result:
             return False
         queue.close_batch()
         return True
@@ -210,7 +210,7 @@ class ProducerMachine(Generic[P]):
     def is_empty(self) -> bool:
         return self._unfinished.is_empty
 
-    def state_of(self, batch: ProducerBatch[P]) -> BatchState:
+    def state_of(self, batch: ProducerBatch[R]) -> BatchState:
         queue = self.queue_of(batch.partition)
         if batch.is_abandoned:
             return BatchState.ABANDONED
@@ -224,28 +224,28 @@ class ProducerMachine(Generic[P]):
         """Let nothing linger until all that was collected has come to its end; None if it has."""
         flush_id = self._unfinished.begin_flush()
         if flush_id is not None:
-            self.hurry_count += 1
+            self.flusher_count += 1
         return flush_id
 
     def end_flush(self, flush_id: int) -> None:
         """Nobody waits for it any more."""
-        self.hurry_count -= 1
+        self.flusher_count -= 1
         self._unfinished.forget_flush(flush_id)
 
     # Sending
 
     def _send(self, now: float, cluster: ClusterMetadata) -> float:
         """Hand over requests until no more can be; when to look again."""
-        is_hurried = self.hurry_count or (self._calls is not None and self._calls.is_hurried)
-        linger = 0.0 if is_hurried else self.settings.linger_seconds
+        needs_flush = self.flusher_count or (self._calls is not None and self._calls.needs_flush)
+        linger = 0.0 if needs_flush else self.settings.linger_seconds
         while True:
-            requests: dict[int, list[ProducerBatch[P]]] = {}
+            requests: dict[int, list[ProducerBatch[R]]] = {}
             sizes: dict[int, int] = {}
             look_again_at = NEVER
             for queue in list(self._busy.values()):
                 ready_at = queue.ready_at(linger)
                 if ready_at <= now and queue.waiting:
-                    ready_at = self._plan(queue, requests, sizes, cluster, now)
+                    ready_at = self._add_to_request(queue, requests, sizes, cluster, now)
                 look_again_at = min(look_again_at, ready_at)
             if not requests:
                 return look_again_at
@@ -253,10 +253,10 @@ class ProducerMachine(Generic[P]):
                 self._in_flight[broker_id] = self._in_flight.get(broker_id, 0) + 1
                 self._instructions.append(Send(broker_id, batches))
 
-    def _plan(
+    def _add_to_request(
         self,
-        queue: PartitionQueue[P],
-        requests: dict[int, list[ProducerBatch[P]]],
+        queue: PartitionQueue[R],
+        requests: dict[int, list[ProducerBatch[R]]],
         sizes: dict[int, int],
         cluster: ClusterMetadata,
         now: float,
@@ -281,24 +281,24 @@ class ProducerMachine(Generic[P]):
             if broker_id not in sizes or size <= self.settings.request_bytes:
                 sizes[broker_id] = size
                 follows = self.transactions is not None
-                batch = queue.take(broker_id, self.identity, follows=follows)
+                batch = queue.drain_batch(broker_id, self.identity, follows=follows)
                 requests.setdefault(broker_id, []).append(batch)
                 self._busy[queue.partition] = self._busy.pop(queue.partition)  # others first now
         return NEVER
 
-    def _on_no_leader(self, queue: PartitionQueue[P], now: float) -> None:
+    def _on_no_leader(self, queue: PartitionQueue[R], now: float) -> None:
         error = LeaderNotAvailableError(f"{queue.partition}: no broker leads it at the moment")
         queue.waiting[0].last_error = error
         self._metadata.want(now)
-        self._refuse(queue.partition, error)
+        self._report_refusal(queue.partition, error)
 
-    def _refuse(self, partition: TopicPartition, error: KafkaError) -> None:
+    def _report_refusal(self, partition: TopicPartition, error: KafkaError) -> None:
         self._troubled.add(partition)
         self._instructions.append(ReportRefusal(partition, error))
 
     # The producer id
 
-    def _may_number(self, queue: PartitionQueue[P]) -> bool:
+    def _may_number(self, queue: PartitionQueue[R]) -> bool:
         return self.identity is not None and queue.may_number(self.identity)
 
     def _maybe_ask_identity(self) -> None:
@@ -369,7 +369,7 @@ class ProducerMachine(Generic[P]):
 
     # Topics
 
-    def learn(self, topic: TopicMetadata) -> PartitionedTopic[P]:
+    def learn_topic(self, topic: TopicMetadata) -> PartitionedTopic[R]:
         """Take over what was learned of a topic that is sent to, or is going to be.
 
         A partition once known stays, for the sake of its batches.
@@ -395,7 +395,7 @@ class ProducerMachine(Generic[P]):
             return
         for topic in topics:
             if topic.error is None and topic.name in self.topics:
-                self.learn(topic)
+                self.learn_topic(topic)
             elif isinstance(topic.error, TopicAuthorizationError):
                 self._deny(topic.name, topic.error)
 
@@ -421,7 +421,7 @@ class ProducerMachine(Generic[P]):
     def answered(
         self,
         broker_id: int,
-        answers: Iterable[tuple[ProducerBatch[P], PartitionAnswer]],
+        answers: Iterable[tuple[ProducerBatch[R], PartitionAnswer]],
         now: float,
         pause_seconds: float = 0.0,
     ) -> None:
@@ -433,35 +433,41 @@ class ProducerMachine(Generic[P]):
         for batch, answer in answers:
             self._on_answer(batch, answer, now)
 
-    def _on_answer(self, batch: ProducerBatch[P], answer: PartitionAnswer, now: float) -> None:
+    def _on_answer(self, batch: ProducerBatch[R], answer: PartitionAnswer, now: float) -> None:
         queue = self.queue_of(batch.partition)
         is_oldest = queue.is_oldest(batch)
-        verdict = decide_completion(batch, answer.error, is_oldest=is_oldest, policy=self._policy)
+        completion = decide_completion(
+            batch, answer.error, is_oldest=is_oldest, policy=self._policy
+        )
         batch.last_error = answer.error
         batch.is_in_doubt |= leaves_doubt(answer.error)
-        if verdict.restart_numbers:
+        if completion.restart_numbers:
             queue.demand_restart()
-        if verdict.refresh_metadata:
+        if completion.refresh_metadata:
             self._metadata.want(now)
         if batch.is_abandoned:
-            queue.finish(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
+            queue.finish(batch, is_confirmed=completion.step is NextStep.CONFIRM)
             self._maybe_idle(queue)
         else:
-            self._follow(verdict, batch, answer, now)
+            self._complete_batch(completion, batch, answer, now)
         if answer.error is None and batch.partition in self._troubled:
             self._troubled.remove(batch.partition)
             self._instructions.append(ReportSuccess(batch.partition))
 
-    def _follow(
-        self, verdict: BatchCompletion, batch: ProducerBatch[P], answer: PartitionAnswer, now: float
+    def _complete_batch(
+        self,
+        completion: BatchCompletion,
+        batch: ProducerBatch[R],
+        answer: PartitionAnswer,
+        now: float,
     ) -> None:
         queue = self.queue_of(batch.partition)
-        match verdict.step:
+        match completion.step:
             case NextStep.RETRY:
                 delay = self._backoff.delay_seconds(batch.attempts - 1, self._chance)
                 queue.put_back(batch, now + delay)
                 if isinstance(answer.error, KafkaError):
-                    self._refuse(batch.partition, answer.error)
+                    self._report_refusal(batch.partition, answer.error)
                 return
             case NextStep.DIVIDE:
                 self._divide(batch)
@@ -472,24 +478,24 @@ class ProducerMachine(Generic[P]):
                 )
             case NextStep.REFUSE:
                 outcome = NotDelivered(explain_refusal(batch, answer.error), answer.record_faults)
-        queue.finish(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
+        queue.finish(batch, is_confirmed=completion.step is NextStep.CONFIRM)
         self._finish(batch, outcome)
 
-    def _divide(self, batch: ProducerBatch[P]) -> None:
+    def _divide(self, batch: ProducerBatch[R]) -> None:
         """Put the halves of a batch in its place; it counts as finished."""
-        halves = self.queue_of(batch.partition).put_back_divided(batch, self._make_promise)
+        halves = self.queue_of(batch.partition).put_back_divided(batch, self._make_result)
         self.used_bytes += sum(half.size_bytes for half in halves)
         self._unfinished.divide(batch.serial, len(halves))
         starts = (half.first_number - batch.first_number for half in halves)
-        promises = (half.promise for half in halves)
-        self._finish(batch, Divided(tuple(zip(starts, promises, strict=True))))
+        results = (half.result for half in halves)
+        self._finish(batch, Divided(tuple(zip(starts, results, strict=True))))
 
     # Coming to an end
 
     def _finish(
         self,
-        batch: ProducerBatch[P],
-        outcome: Delivered | NotDelivered | Divided[P],
+        batch: ProducerBatch[R],
+        outcome: Delivered | NotDelivered | Divided[R],
         *,
         is_news: bool = True,
     ) -> None:
@@ -502,11 +508,11 @@ class ProducerMachine(Generic[P]):
         self._maybe_idle(self.queue_of(batch.partition))
         self._instructions.append(Finish(batch, outcome))
 
-    def _maybe_idle(self, queue: PartitionQueue[P]) -> None:
+    def _maybe_idle(self, queue: PartitionQueue[R]) -> None:
         if queue.is_idle:
             self._busy.pop(queue.partition, None)
 
-    def fail(self, error: MoldauError) -> None:
+    def fail_all(self, error: MoldauError) -> None:
         """Give up everything, because nothing can be sent any more."""
         for queue in list(self._busy.values()):
             for batch in queue.take_all():

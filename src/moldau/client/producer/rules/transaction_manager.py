@@ -505,7 +505,7 @@ class TransactionCalls:
         self._call_id = 0
 
     @property
-    def is_hurried(self) -> bool:
+    def needs_flush(self) -> bool:
         """Nothing is to linger: the program waits for all of it."""
         return self._call in _WAIT_FOR_ALL
 

@@ -374,7 +374,7 @@ class ReadyRecords:
         self._records += records
         self.moved_at = now
 
-    def take(self, limit: int, now: float) -> Taken:
+    def take_records(self, limit: int, now: float) -> Taken:
         """As many as there are, up to the limit: RUNNING from now on."""
         taken = Taken([], [])
         ready = self._records

@@ -116,11 +116,11 @@ class ShareConsumerMachine:
         self._is_idle = False  # nobody came for what was ready; it was given back
         self._is_dry = False  # the last request brought nothing
         self._running: dict[InFlightRecord, None] = {}  # in order of their coming
-        self._lanes: dict[int, ShareFetchSession] = {}
+        self._sessions: dict[int, ShareFetchSession] = {}
         self._blocked: defaultdict[TopicIdPartition, int] = defaultdict(int)  # failures in a row
         self._pausing: set[TopicIdPartition] = set()
         self._plan: RequestPlan | None = None  # None: to be made anew
-        self._is_looking_at_locks = False
+        self._is_checking_locks = False
         self._is_leaving = False
         self._has_told_of_renewal = False
 
@@ -142,12 +142,12 @@ class ShareConsumerMachine:
     def is_idle_with_work(self) -> bool:
         """Whether there is something to do that waits for no answer and no timer."""
         if any(
-            lane.state is ShareFetchState.QUIET and lane.has_acknowledgements
-            for lane in self._lanes.values()
+            session.state is ShareFetchState.QUIET and session.has_acknowledgements
+            for session in self._sessions.values()
         ):
             return True
         return self._wants_records and any(
-            lane.state is ShareFetchState.QUIET for lane in self._lanes.values()
+            session.state is ShareFetchState.QUIET for session in self._sessions.values()
         )
 
     # The program
@@ -167,14 +167,14 @@ class ShareConsumerMachine:
         self._is_idle = False
         self.waiting_count += 1
 
-    def wait_no_longer(self) -> None:
+    def stop_waiting(self) -> None:
         self.waiting_count -= 1
 
-    def take(self, limit: int, now: float) -> list[InFlightRecord]:
+    def take_ready_records(self, limit: int, now: float) -> list[InFlightRecord]:
         """Records for the program, as many as there are up to the limit."""
-        taken, expired = self._ready.take(limit, now)
+        taken, expired = self._ready.take_records(limit, now)
         for record in expired:
-            self._lanes[record.broker_id].held.pop(record, None)
+            self._sessions[record.broker_id].held.pop(record, None)
         if taken:
             self._running.update(dict.fromkeys(taken))
             self._is_idle = False
@@ -182,7 +182,7 @@ class ShareConsumerMachine:
             self._limit.on_taken(len(taken), now, is_awaited=self.waiting_count > 0)
         return taken
 
-    def finish(self, record: InFlightRecord, kind: AcknowledgeType) -> None:
+    def acknowledge_record(self, record: InFlightRecord, kind: AcknowledgeType) -> None:
         """The program says what became of a record. Raises AcknowledgementError if its lock is
         known to be gone."""
         self._running.pop(record, None)
@@ -197,23 +197,23 @@ class ShareConsumerMachine:
             )
         record.move(InFlightState.FINISHED)
         record.kind = kind
-        self._lanes[record.broker_id].add_acknowledgement(record, kind)
+        self._sessions[record.broker_id].add_acknowledgement(record, kind)
 
-    def renew(self, record: InFlightRecord) -> None:
+    def renew_lock(self, record: InFlightRecord) -> None:
         """Have the lock of a record begin anew. Raises UnsupportedByBrokerError."""
         if record.state not in (InFlightState.READY, InFlightState.RUNNING):
             raise record.failure or ClientError(
                 f"{record.describe()} is finished: nothing to renew"
             )
-        lane = self._lanes[record.broker_id]
-        if not lane.can_renew:
+        session = self._sessions[record.broker_id]
+        if not session.can_renew:
             raise UnsupportedByBrokerError(
                 "this broker cannot renew locks (Kafka can from 4.2 on): raise the group's "
                 "share.record.lock.duration.ms, or do less at once"
             )
         if not record.is_renewing:
             record.is_renewing = True
-            lane.add_acknowledgement(record, AcknowledgeType.RENEW)
+            session.add_acknowledgement(record, AcknowledgeType.RENEW)
 
     def raise_later(self, failure: Exception) -> None:
         self._turn.raise_later(failure)
@@ -238,11 +238,11 @@ class ShareConsumerMachine:
     # Requests
 
     def answered(self, asked: SendShareFetch | SendShareAcknowledge, answer: ShareAnswer) -> None:
-        lane = self._lanes[asked.broker_id]
-        lane.can_renew = answer.can_renew
+        session = self._sessions[asked.broker_id]
+        session.can_renew = answer.can_renew
         if answer.lock_ms:
             self.lock_seconds = answer.lock_ms / 1000
-        lane.answered(answer.partitions, self.lock_seconds, asked.sent_at)
+        session.answered(answer.partitions, self.lock_seconds, asked.sent_at)
         if isinstance(asked, SendShareFetch):
             self._is_dry = not any(row.acquired for row in answer.partitions)
         for row in answer.partitions:
@@ -250,19 +250,19 @@ class ShareConsumerMachine:
                 row.acknowledge_failure is not None
                 and row.acknowledge_failure.code in _LEADER_ERRORS
             ):
-                self._on_other_leader(lane, row.partition, row.acknowledge_failure)
+                self._on_other_leader(session, row.partition, row.acknowledge_failure)
             if row.failure is not None:
-                self._refused(lane, row.partition, row.failure)
+                self._refused(session, row.partition, row.failure)
             else:
                 self._blocked.pop(row.partition, None)
-                self._receive(lane, row, asked.sent_at)
+                self._receive(session, row, asked.sent_at)
 
     def failed(self, asked: SendShareFetch | SendShareAcknowledge, failure: Failure) -> None:
-        lane = self._lanes[asked.broker_id]
+        session = self._sessions[asked.broker_id]
         is_session = isinstance(failure, KafkaError) and failure.code in _SESSION_ERRORS
         # A session that was just opened should be known; asking at once again might never end.
         may_ask_again = is_session and asked.session_epoch > 1
-        lane.failed(failure, may_ask_again=may_ask_again)
+        session.failed(failure, may_ask_again=may_ask_again)
         self._ready.keep_ready()
         if not is_session:
             self.metadata.want()
@@ -273,26 +273,26 @@ class ShareConsumerMachine:
 
     def disconnected(self, broker_id: int, failure: Failure) -> None:
         """The connection of a session has ended. If a request was under way, that fails, too."""
-        lane = self._lanes.get(broker_id)
-        if lane is not None and lane.state is ShareFetchState.QUIET:
-            lane.lose_session(failure)
+        session = self._sessions.get(broker_id)
+        if session is not None and session.state is ShareFetchState.QUIET:
+            session.lose_session(failure)
             self._ready.keep_ready()
             self.metadata.want()
 
     def _on_other_leader(
-        self, lane: ShareFetchSession, partition: TopicIdPartition, failure: KafkaError
+        self, session: ShareFetchSession, partition: TopicIdPartition, failure: KafkaError
     ) -> None:
         """A broker knows nothing of locks any more: whoever leads now gives the records anew."""
         self.metadata.want()
         if failure.code is not ErrorCode.leader_not_available:  # perhaps that of dead letters
-            lane.lose_ready(failure, partition)
+            session.lose_ready(failure, partition)
             self._ready.keep_ready()
 
     def _refused(
-        self, lane: ShareFetchSession, partition: TopicIdPartition, failure: KafkaError
+        self, session: ShareFetchSession, partition: TopicIdPartition, failure: KafkaError
     ) -> None:
         if failure.code in _LEADER_ERRORS:
-            self._on_other_leader(lane, partition, failure)
+            self._on_other_leader(session, partition, failure)
         elif not failure.code.retriable:
             self._turn.raise_later(failure)
         seconds = self._turn.backoff_seconds(self._blocked[partition])
@@ -301,7 +301,9 @@ class ShareConsumerMachine:
         self._plan = None
         self._turn.arm(ShareTimerKind.PARTITION, partition, seconds)
 
-    def _receive(self, lane: ShareFetchSession, row: SharePartitionAnswer, sent_at: float) -> None:
+    def _receive(
+        self, session: ShareFetchSession, row: SharePartitionAnswer, sent_at: float
+    ) -> None:
         if not row.acquired:
             return
         name = self._find_name(row)
@@ -311,17 +313,18 @@ class ShareConsumerMachine:
             row.acquired,
             check_crcs=self._options.check_crcs,
         )
-        lane.add_acknowledgements(row.partition, found.gaps, AcknowledgeType.GAP)
-        lane.add_acknowledgements(row.partition, found.unreadable, AcknowledgeType.RELEASE)
+        session.add_acknowledgements(row.partition, found.gaps, AcknowledgeType.GAP)
+        session.add_acknowledgements(row.partition, found.unreadable, AcknowledgeType.RELEASE)
         if found.failure is not None:
             self._turn.raise_later(found.failure)
         deadline = sent_at + self.lock_seconds
         came = [
-            InFlightRecord(record, row.partition, lane.broker_id, count, deadline)
+            InFlightRecord(record, row.partition, session.broker_id, count, deadline)
             for record, count in found.records
-            if not lane.has_older or not lane.recognizes(row.partition, record.offset, deadline)
+            if not session.has_older
+            or not session.is_known_record(row.partition, record.offset, deadline)
         ]
-        lane.hold(came)
+        session.hold(came)
         if came:
             self._ready.add(came, self._turn.now)
             self._turn.wakes_program = True
@@ -343,47 +346,47 @@ class ShareConsumerMachine:
             case ShareTimer(ShareTimerKind.METADATA_AGE, count):
                 self.metadata.on_old(count)
             case ShareTimer(ShareTimerKind.BROKER, (int(broker_id), int(pause_count))):
-                if broker_id in self._lanes:
-                    self._lanes[broker_id].on_pause_over(pause_count)
+                if broker_id in self._sessions:
+                    self._sessions[broker_id].on_pause_over(pause_count)
             case ShareTimer(ShareTimerKind.PARTITION, (topic_id, index)):
                 self._pausing.discard((topic_id, index))
                 self._plan = None
             case ShareTimer(ShareTimerKind.LOCKS):
-                self._is_looking_at_locks = False
-                self._look_at_locks()
+                self._is_checking_locks = False
+                self._check_locks()
             case _:
                 pass
 
-    def _look_at_locks(self) -> None:
+    def _check_locks(self) -> None:
         """Renew what is about to run out, or give it back."""
         now = self._turn.now
         self._running = {one: None for one in self._running if one.state is InFlightState.RUNNING}
         if self._ready and now - self._ready.moved_at > self.lock_seconds:
             self._is_idle = True
-        for lane in self._lanes.values():
-            for record in tuple(lane.held):
+        for session in self._sessions.values():
+            for record in tuple(session.held):
                 is_short = record.deadline - now <= self.lock_seconds * _RENEW_SHARE
                 if record.state is InFlightState.READY and (is_short or self._is_idle):
-                    self._keep_ready(lane, record)
+                    self._keep_ready(session, record)
                 elif record.state is InFlightState.RUNNING and record.is_kept and is_short:
-                    self._keep_running(lane, record)
+                    self._keep_running(session, record)
         self._ready.keep_ready()
 
-    def _keep_ready(self, lane: ShareFetchSession, record: InFlightRecord) -> None:
-        if lane.can_renew and not self._is_idle:
-            self.renew(record)
+    def _keep_ready(self, session: ShareFetchSession, record: InFlightRecord) -> None:
+        if session.can_renew and not self._is_idle:
+            self.renew_lock(record)
         else:
             # Others can have it in good time; here it would run out while it is worked on.
-            self._give_back(lane, record)
+            self._give_back(session, record)
 
-    def _give_back(self, lane: ShareFetchSession, record: InFlightRecord) -> None:
+    def _give_back(self, session: ShareFetchSession, record: InFlightRecord) -> None:
         record.move(InFlightState.FINISHED)
         record.kind = AcknowledgeType.RELEASE
-        lane.add_acknowledgement(record, AcknowledgeType.RELEASE)
+        session.add_acknowledgement(record, AcknowledgeType.RELEASE)
 
-    def _keep_running(self, lane: ShareFetchSession, record: InFlightRecord) -> None:
-        if lane.can_renew:
-            self.renew(record)
+    def _keep_running(self, session: ShareFetchSession, record: InFlightRecord) -> None:
+        if session.can_renew:
+            self.renew_lock(record)
         elif not self._has_told_of_renewal:
             self._has_told_of_renewal = True
             self._turn.log(
@@ -398,12 +401,12 @@ class ShareConsumerMachine:
     def _advance(self) -> None:
         self._maybe_refresh()
         wanted = self._find_wanted()
-        for broker_id in wanted.keys() - self._lanes.keys():
-            self._lanes[broker_id] = ShareFetchSession(self._turn, broker_id)
-        for lane in tuple(self._lanes.values()):
-            self._advance_lane(lane, wanted.get(lane.broker_id, frozenset()))
-        if not self._is_looking_at_locks and any(lane.held for lane in self._lanes.values()):
-            self._is_looking_at_locks = True
+        for broker_id in wanted.keys() - self._sessions.keys():
+            self._sessions[broker_id] = ShareFetchSession(self._turn, broker_id)
+        for session in tuple(self._sessions.values()):
+            self._advance_session(session, wanted.get(session.broker_id, frozenset()))
+        if not self._is_checking_locks and any(session.held for session in self._sessions.values()):
+            self._is_checking_locks = True
             self._turn.arm(ShareTimerKind.LOCKS, 0, self.lock_seconds / _LOOKS_PER_LOCK)
         self._maybe_leave()
 
@@ -429,7 +432,7 @@ class ShareConsumerMachine:
         self._ready.keep_ready()  # some may have been lost meanwhile
         for record in self._ready:
             if not plan.is_of(record.partition, record.broker_id):
-                self._give_back(self._lanes[record.broker_id], record)
+                self._give_back(self._sessions[record.broker_id], record)
         self._ready.keep_ready()
 
     @property
@@ -444,36 +447,42 @@ class ShareConsumerMachine:
         is_worth_it = limit > 1 and not self._is_idle and not self._is_dry
         return is_worth_it and 2 * len(self._ready) < limit
 
-    def _advance_lane(self, lane: ShareFetchSession, wanted: frozenset[TopicIdPartition]) -> None:
+    def _advance_session(
+        self, session: ShareFetchSession, wanted: frozenset[TopicIdPartition]
+    ) -> None:
         if (
-            lane.has_acknowledgements
-            and not lane.session.is_open
+            session.has_acknowledgements
+            and not session.handler.is_open
             and (not wanted or self._is_leaving)
         ):
-            lane.fail_everything("its session with the broker was lost")
-        if lane.state is ShareFetchState.QUIET:
-            self._ask(lane, wanted)
-        if lane.state is ShareFetchState.CLOSED and not self._is_leaving:
-            del self._lanes[lane.broker_id]
+            session.fail_everything("its session with the broker was lost")
+        if session.state is ShareFetchState.QUIET:
+            self._send_request(session, wanted)
+        if session.state is ShareFetchState.CLOSED and not self._is_leaving:
+            del self._sessions[session.broker_id]
 
-    def _ask(self, lane: ShareFetchSession, wanted: frozenset[TopicIdPartition]) -> None:
+    def _send_request(
+        self, session: ShareFetchSession, wanted: frozenset[TopicIdPartition]
+    ) -> None:
         wants_records = bool(wanted) and self._wants_records
-        if lane.has_acknowledgements and not lane.session.is_open and not wants_records:
+        if session.has_acknowledgements and not session.handler.is_open and not wants_records:
             # Only a request for records opens a session.
-            lane.fetch(wanted, FetchTerms(0, 1, AcquireMode.RECORD_LIMIT))
+            session.fetch(wanted, FetchTerms(0, 1, AcquireMode.RECORD_LIMIT))
         elif (
-            lane.has_acknowledgements
-            and lane.session.is_open
-            and (lane.goes_alone or not wants_records)
+            session.has_acknowledgements
+            and session.handler.is_open
+            and (session.goes_alone or not wants_records)
         ):
-            lane.acknowledge()
+            session.acknowledge()
         elif wants_records:
-            lane.fetch(wanted, self._fetch_terms())
-        elif self._is_leaving or (not wanted and not lane.held and not self._is_pausing_on(lane)):
-            lane.close()
+            session.fetch(wanted, self._fetch_terms())
+        elif self._is_leaving or (
+            not wanted and not session.held and not self._is_pausing_on(session)
+        ):
+            session.close()
 
-    def _is_pausing_on(self, lane: ShareFetchSession) -> bool:
-        return any(one in self._pausing for one in lane.session.partitions)
+    def _is_pausing_on(self, session: ShareFetchSession) -> bool:
+        return any(one in self._pausing for one in session.handler.partitions)
 
     def _fetch_terms(self) -> FetchTerms:
         options = self._options
@@ -503,20 +512,22 @@ class ShareConsumerMachine:
         self._is_leaving = self.is_closed = True
         for record in tuple(self._running):
             if record.state is InFlightState.RUNNING:  # else its lock is gone
-                self.finish(record, AcknowledgeType.RELEASE)
+                self.acknowledge_record(record, AcknowledgeType.RELEASE)
         self._ready.clear()  # the end of the session releases them
         self._turn.wakes_program = True
 
     def _maybe_leave(self) -> None:
-        is_done = all(lane.state is ShareFetchState.CLOSED for lane in self._lanes.values())
+        is_done = all(
+            session.state is ShareFetchState.CLOSED for session in self._sessions.values()
+        )
         if self._is_leaving and is_done and not self.has_left:
             self.has_left = True
             self.membership.leave()
 
     def give_up(self) -> list[FinishAcknowledgement]:
         """Everything ends now: what the brokers were not told of, after `leave` took too long."""
-        for lane in self._lanes.values():
-            lane.fail_everything("the queue was closed before the broker had answered")
+        for session in self._sessions.values():
+            session.fail_everything("the queue was closed before the broker had answered")
         ends = [one for one in self._turn.instructions if isinstance(one, FinishAcknowledgement)]
         self._turn.instructions = []
         return ends

@@ -65,7 +65,7 @@ SHARE_FETCH_MOVES: Final[dict[ShareFetchState, frozenset[ShareFetchState]]] = {
 }
 
 
-class _Said(NamedTuple):
+class _Acknowledgement(NamedTuple):
     """One thing to tell of one offset; without a record it is a gap, or one that was unreadable."""
 
     offset: int
@@ -73,7 +73,7 @@ class _Said(NamedTuple):
     record: InFlightRecord | None
 
 
-_Parcel = list[_Said]
+_AcknowledgementBatch = list[_Acknowledgement]
 """What one request tells of one partition."""
 
 
@@ -91,24 +91,30 @@ class ShareFetchSession:
     def __init__(self, turn: ShareTurn, broker_id: int) -> None:
         self.broker_id = broker_id
         self.state = ShareFetchState.QUIET
-        self.session = ShareSessionHandler()
+        self.handler = ShareSessionHandler()
         # Locked by this broker, and not told of yet; in order, so that a run can be repeated.
         self.held: dict[InFlightRecord, None] = {}
         self.can_renew = False  # as far as is known
         self._turn = turn
-        self._waiting: defaultdict[TopicIdPartition, _Parcel] = defaultdict(list)
-        self._halves: defaultdict[TopicIdPartition, deque[_Parcel]] = defaultdict(deque)
+        self._waiting: defaultdict[TopicIdPartition, _AcknowledgementBatch] = defaultdict(list)
+        self._halves: defaultdict[TopicIdPartition, deque[_AcknowledgementBatch]] = defaultdict(
+            deque
+        )
         self._last_partition: TopicIdPartition | None = None  # that something was told of
-        self._last_parcel: _Parcel = []
-        self._under_way: Mapping[TopicIdPartition, _Parcel] = {}
-        self._older: dict[tuple[TopicIdPartition, int], InFlightRecord] = {}  # see `recognizes`
+        self._last_batch: _AcknowledgementBatch = []
+        self._under_way: Mapping[TopicIdPartition, _AcknowledgementBatch] = {}
+        self._older: dict[
+            tuple[TopicIdPartition, int], InFlightRecord
+        ] = {}  # see `is_known_record`
         self.is_awaited = False  # somebody waits to hear that what waits was told
         self._attempt = 0
         self._pause_count = 0
 
     def _move(self, state: ShareFetchState) -> None:
         if state not in SHARE_FETCH_MOVES[self.state]:
-            raise InvariantViolation(f"a lane cannot move from {self.state} to {state}")
+            raise InvariantViolation(
+                f"a share fetch session cannot move from {self.state} to {state}"
+            )
         self.state = state
 
     @property
@@ -125,13 +131,13 @@ class ShareFetchSession:
         # Records of one answer share the name of their partition, which takes long to look up.
         if record.partition is not self._last_partition:
             self._last_partition = record.partition
-            self._last_parcel = self._waiting[record.partition]
-        self._last_parcel.append(_Said(record.record.offset, kind, record))
+            self._last_batch = self._waiting[record.partition]
+        self._last_batch.append(_Acknowledgement(record.record.offset, kind, record))
 
     def add_acknowledgements(
         self, partition: TopicIdPartition, offsets: Iterable[int], kind: AcknowledgeType
     ) -> None:
-        said = [_Said(offset, kind, None) for offset in offsets]
+        said = [_Acknowledgement(offset, kind, None) for offset in offsets]
         if said:
             self._waiting[partition] += said
 
@@ -139,7 +145,7 @@ class ShareFetchSession:
 
     def fetch(self, wanted: frozenset[TopicIdPartition], terms: FetchTerms) -> None:
         """Ask for records of these partitions; tells what there is to tell."""
-        step = self.session.ask(wanted)
+        step = self.handler.build_request(wanted)
         # A session is opened by a request that acknowledges nothing.
         told = self._pack(with_renewals=False) if step.epoch else {}
         self._move(ShareFetchState.ASKING)
@@ -159,9 +165,9 @@ class ShareFetchSession:
 
     def acknowledge(self) -> None:
         """Tell what there is to tell, alone."""
-        epoch = self.session.ask_nothing()
+        epoch = self.handler.build_empty_request()
         told = self._pack(with_renewals=True)
-        kinds = {one.kind for parcel in self._under_way.values() for one in parcel}
+        kinds = {one.kind for batch in self._under_way.values() for one in batch}
         self._move(ShareFetchState.ASKING)
         self._turn.instruct(
             SendShareAcknowledge(
@@ -175,11 +181,11 @@ class ShareFetchSession:
 
     def close(self) -> None:
         """End the session: the broker releases what it has locked and was not told of."""
-        if not self.session.is_open:
+        if not self.handler.is_open:
             self.fail_everything("its session with the broker was lost")
             self._move(ShareFetchState.CLOSED)
             return
-        self.session.ask_nothing()
+        self.handler.build_empty_request()
         self._move(ShareFetchState.CLOSING)
         self._turn.instruct(
             SendShareAcknowledge(
@@ -197,21 +203,21 @@ class ShareFetchSession:
         no renewals with those, and may keep them until there are records."""
         if self.is_awaited:
             return True
-        halves = (parcel for some in self._halves.values() for parcel in some)
+        halves = (batch for some in self._halves.values() for batch in some)
         return any(
             one.kind is AcknowledgeType.RENEW
-            for parcel in (*self._waiting.values(), *halves)
-            for one in parcel
+            for batch in (*self._waiting.values(), *halves)
+            for one in batch
         )
 
     def _pack(self, *, with_renewals: bool) -> AcknowledgedRanges:
         """Everything that waits; of what was refused, one half at a time."""
         self.is_awaited = False
-        parcels: dict[TopicIdPartition, _Parcel] = {}
-        kept: dict[TopicIdPartition, _Parcel] = {}
+        batches: dict[TopicIdPartition, _AcknowledgementBatch] = {}
+        kept: dict[TopicIdPartition, _AcknowledgementBatch] = {}
         for partition, said in self._waiting.items():
             finished = {one.offset for one in said if one.kind is not AcknowledgeType.RENEW}
-            now: _Parcel = []
+            now: _AcknowledgementBatch = []
             for one in said:
                 if one.kind is not AcknowledgeType.RENEW:
                     now.append(one)
@@ -222,19 +228,19 @@ class ShareFetchSession:
                 else:
                     kept.setdefault(partition, []).append(one)
             if now:
-                parcels[partition] = now
+                batches[partition] = now
         self._waiting = defaultdict(list, kept)
         self._last_partition = None
         for partition, halves in list(self._halves.items()):
-            if partition in parcels:
-                self._waiting[partition] += parcels[partition]
-            parcels[partition] = halves.popleft()
+            if partition in batches:
+                self._waiting[partition] += batches[partition]
+            batches[partition] = halves.popleft()
             if not halves:
                 del self._halves[partition]
-        self._under_way = parcels
+        self._under_way = batches
         return {
-            partition: to_ranges((one.offset, one.kind) for one in parcel)
-            for partition, parcel in parcels.items()
+            partition: to_ranges((one.offset, one.kind) for one in batch)
+            for partition, batch in batches.items()
         }
 
     # Answers
@@ -245,18 +251,18 @@ class ShareFetchSession:
         """The request was heard; each partition has a word of its own on acknowledgements."""
         self._attempt = 0
         under_way = self._end_request()
-        self.session.answered()
+        self.handler.answered()
         self._older = {key: one for key, one in self._older.items() if one in self.held}
         failures = {row.partition: row.acknowledge_failure for row in answers}
-        for partition, parcel in under_way.items():
+        for partition, batch in under_way.items():
             failure = failures.get(partition)
             if failure is None:
-                self._succeed(parcel, sent_at + lock_seconds)
-            elif failure.code is ErrorCode.invalid_record_state and len(parcel) > 1:
-                self._halve(partition, parcel)
+                self._succeed(batch, sent_at + lock_seconds)
+            elif failure.code is ErrorCode.invalid_record_state and len(batch) > 1:
+                self._halve(partition, batch)
             else:
-                self._fail(parcel, failure)
-        self._rest(ShareFetchState.QUIET)
+                self._fail(batch, failure)
+        self._end_with_state(ShareFetchState.QUIET)
 
     def failed(self, failure: Exception, *, may_ask_again: bool) -> None:
         """The request failed as a whole, and nobody knows what the broker has of the session;
@@ -265,16 +271,16 @@ class ShareFetchSession:
         self._try_again(under_way, failure)
         self.lose_session(failure)
         if self.state is ShareFetchState.ASKING and not may_ask_again:
-            self._rest(ShareFetchState.PAUSING)
+            self._end_with_state(ShareFetchState.PAUSING)
             self._pause_count += 1
             seconds = self._turn.backoff_seconds(self._attempt)
             self._turn.arm(ShareTimerKind.BROKER, (self.broker_id, self._pause_count), seconds)
             self._attempt += 1
         else:
-            self._rest(ShareFetchState.QUIET)
+            self._end_with_state(ShareFetchState.QUIET)
 
     def lose_session(self, failure: Exception) -> None:
-        self.session.lose()
+        self.handler.reset()
         self.lose_ready(failure)
         self._older = {(one.partition, one.record.offset): one for one in self.held}
 
@@ -288,13 +294,13 @@ class ShareFetchSession:
         if not lost:
             return
         # The only word on a record that is ready is that its lock is to be renewed.
-        self._fail([_Said(-1, AcknowledgeType.RENEW, one) for one in lost], failure)
+        self._fail([_Acknowledgement(-1, AcknowledgeType.RENEW, one) for one in lost], failure)
         waiting = {key: left for key, said in self._waiting.items() if (left := _not_lost(said))}
         self._waiting = defaultdict(list, waiting)
-        halves: defaultdict[TopicIdPartition, deque[_Parcel]] = defaultdict(deque)
-        for key, parcels in self._halves.items():
-            for parcel in parcels:
-                if left := _not_lost(parcel):
+        halves: defaultdict[TopicIdPartition, deque[_AcknowledgementBatch]] = defaultdict(deque)
+        for key, batches in self._halves.items():
+            for batch in batches:
+                if left := _not_lost(batch):
                     halves[key].append(left)
         self._halves = halves
         self._last_partition = None
@@ -303,7 +309,7 @@ class ShareFetchSession:
     def has_older(self) -> bool:
         return bool(self._older)
 
-    def recognizes(self, partition: TopicIdPartition, offset: int, deadline: float) -> bool:
+    def is_known_record(self, partition: TopicIdPartition, offset: int, deadline: float) -> bool:
         """Whether a record that comes is one from before the session was lost that the program has,
         or has finished. It is locked for it again, until then."""
         record = self._older.get((partition, offset))
@@ -319,37 +325,39 @@ class ShareFetchSession:
         if self.state is ShareFetchState.PAUSING and pause_count == self._pause_count:
             self._move(ShareFetchState.QUIET)
 
-    def _end_request(self) -> Mapping[TopicIdPartition, _Parcel]:
+    def _end_request(self) -> Mapping[TopicIdPartition, _AcknowledgementBatch]:
         under_way, self._under_way = self._under_way, {}
         return under_way
 
-    def _rest(self, state: ShareFetchState) -> None:
+    def _end_with_state(self, state: ShareFetchState) -> None:
         if self.state is ShareFetchState.CLOSING:
             self._move(ShareFetchState.CLOSED)
             self.fail_everything("its session with the broker is over")
         else:
             self._move(state)
 
-    def _try_again(self, under_way: Mapping[TopicIdPartition, _Parcel], failure: Exception) -> None:
-        for partition, parcel in under_way.items():
-            over = [one for one in parcel if self._has_run_out(one)]
+    def _try_again(
+        self, under_way: Mapping[TopicIdPartition, _AcknowledgementBatch], failure: Exception
+    ) -> None:
+        for partition, batch in under_way.items():
+            over = [one for one in batch if self._has_run_out(one)]
             self._fail(over, failure)
-            self._waiting[partition] += [one for one in parcel if not self._has_run_out(one)]
+            self._waiting[partition] += [one for one in batch if not self._has_run_out(one)]
             if not self._waiting[partition]:
                 del self._waiting[partition]
         self._last_partition = None
 
-    def _has_run_out(self, said: _Said) -> bool:
+    def _has_run_out(self, said: _Acknowledgement) -> bool:
         return said.record is None or said.record.deadline <= self._turn.now
 
-    def _halve(self, partition: TopicIdPartition, parcel: _Parcel) -> None:
-        middle = len(parcel) // 2
-        self._halves[partition] += (parcel[:middle], parcel[middle:])
+    def _halve(self, partition: TopicIdPartition, batch: _AcknowledgementBatch) -> None:
+        middle = len(batch) // 2
+        self._halves[partition] += (batch[:middle], batch[middle:])
 
     # Ends
 
-    def _succeed(self, parcel: _Parcel, deadline: float) -> None:
-        for _, kind, record in parcel:
+    def _succeed(self, batch: _AcknowledgementBatch, deadline: float) -> None:
+        for _, kind, record in batch:
             if record is None:
                 continue
             if kind is AcknowledgeType.RENEW:
@@ -361,8 +369,8 @@ class ShareFetchSession:
                 if record.is_watched:
                     self._turn.instruct(FinishAcknowledgement(record, False, None))
 
-    def _fail(self, parcel: Iterable[_Said], failure: Exception) -> None:
-        for _, kind, record in parcel:
+    def _fail(self, batch: Iterable[_Acknowledgement], failure: Exception) -> None:
+        for _, kind, record in batch:
             if record is None:
                 continue
             reason = AcknowledgementError(f"{record.describe()}: {_describe_loss(str(failure))}")
@@ -389,18 +397,20 @@ class ShareFetchSession:
     def fail_everything(self, why: str) -> None:
         """Nothing can be told to this broker any more."""
         reason = ClientError(why)
-        waiting = [one for parcel in self._waiting.values() for one in parcel]
-        waiting += [one for some in self._halves.values() for parcel in some for one in parcel]
+        waiting = [one for batch in self._waiting.values() for one in batch]
+        waiting += [one for some in self._halves.values() for batch in some for one in batch]
         self._waiting.clear()
         self._halves.clear()
         self._last_partition = None
         self._fail(waiting, reason)
-        self._fail([_Said(-1, AcknowledgeType.RELEASE, one) for one in tuple(self.held)], reason)
+        self._fail(
+            [_Acknowledgement(-1, AcknowledgeType.RELEASE, one) for one in tuple(self.held)], reason
+        )
 
 
-def _not_lost(parcel: _Parcel) -> _Parcel:
+def _not_lost(batch: _AcknowledgementBatch) -> _AcknowledgementBatch:
     return [
-        one for one in parcel if one.record is None or one.record.state is not InFlightState.LOST
+        one for one in batch if one.record is None or one.record.state is not InFlightState.LOST
     ]
 
 
@@ -444,7 +454,7 @@ class ShareSessionHandler:
         be."""
         return self.epoch != OPENING_EPOCH
 
-    def ask(self, wanted: frozenset[TopicIdPartition]) -> SessionStep:
+    def build_request(self, wanted: frozenset[TopicIdPartition]) -> SessionStep:
         """A request for exactly these partitions goes out."""
         self._require_quiet()
         self._asked = wanted
@@ -452,7 +462,7 @@ class ShareSessionHandler:
             self.epoch, sorted(wanted - self.partitions), sorted(self.partitions - wanted)
         )
 
-    def ask_nothing(self) -> int:
+    def build_empty_request(self) -> int:
         """A request goes out that leaves the partitions as they are; its epoch."""
         self._require_quiet()
         self._asked = self.partitions
@@ -464,7 +474,7 @@ class ShareSessionHandler:
         self.partitions, self._asked = self._asked, None
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
-    def lose(self) -> None:
+    def reset(self) -> None:
         """The broker has forgotten the session, or nobody knows what it remembers."""
         self.epoch = OPENING_EPOCH
         self.partitions, self._asked = frozenset(), None

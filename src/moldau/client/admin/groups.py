@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -54,9 +54,6 @@ from moldau.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 if TYPE_CHECKING:
     from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsResponse
     from kio.schema.consumer_group_describe.v1.response import Assignment as ConsumerAssignment
-    from kio.schema.consumer_group_describe.v1.response import (
-        DescribedGroup as DescribedConsumerGroup,
-    )
     from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
     from kio.schema.delete_share_group_offsets.v0 import DeleteShareGroupOffsetsResponse
     from kio.schema.describe_groups.v6.response import (
@@ -78,7 +75,6 @@ if TYPE_CHECKING:
         OffsetFetchResponseGroup,
         OffsetFetchResponsePartitions,
     )
-    from kio.schema.share_group_describe.v1.response import DescribedGroup as DescribedShareGroup
     from kio.schema.streams_group_describe.v0.response import Assignment as StreamsAssignment
     from kio.schema.streams_group_describe.v0.response import (
         DescribedGroup as DescribedStreamsGroup,
@@ -139,9 +135,10 @@ class GroupAdmin(AdminPart):
             answer = await connection.call(DESCRIBE_GROUPS, values, _DESCRIBE_DROPPABLE)
             rows = cast("DescribeGroupsResponse", answer).groups
             found = {str(row.group_id): _read_description(row, broker) for row in rows}
-            found |= await _describe_consumer_groups(connection, broker, _missing(found))
-            found |= await describe_share_groups(connection, broker, _missing(found))
-            return {**found, **await describe_streams_groups(connection, broker, _missing(found))}
+            for kind in _NEWER_KINDS:
+                missing = [key for key, one in found.items() if isinstance(one, GroupNotFoundError)]
+                found |= await _describe_kind(connection, broker, kind, missing)
+            return found
 
         return await ask_coordinators(self._client, group_ids, ask)
 
@@ -233,10 +230,6 @@ class GroupAdmin(AdminPart):
         return await ask_coordinator(self._client, group_id, ask)
 
 
-def _missing(found: Mapping[str, GroupDescription | KafkaError]) -> list[str]:
-    return [name for name, one in found.items() if isinstance(one, GroupNotFoundError)]
-
-
 async def _list_of(
     client: ClusterClient, broker_id: int, states: Collection[str], types: Collection[str]
 ) -> Sequence[ListedGroup]:
@@ -281,51 +274,15 @@ def _read_description(row: DescribedGroup, coordinator: Broker) -> GroupDescript
     )
 
 
-async def _describe_consumer_groups(
-    connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
-) -> Mapping[str, GroupDescription | KafkaError]:
-    """Groups of the consumer protocol (KIP-848) are unknown to DescribeGroups."""
-    rows: Sequence[DescribedConsumerGroup] = await ask_for_groups(
-        connection, CONSUMER_GROUP_DESCRIBE, group_ids
-    )
-    return {str(row.group_id): _read_consumer_group(row, broker) for row in rows}
-
-
-def _read_consumer_group(
-    row: DescribedConsumerGroup, coordinator: Broker
-) -> GroupDescription | KafkaError:
-    if row.error_code is ErrorCode.group_id_not_found:
-        return _not_found(row.group_id)
-    if row.error_code is not ErrorCode.none:
-        return error_for(row.error_code, row.error_message, f"group {row.group_id!r}")
-    return GroupDescription(
-        group_id=row.group_id,
-        state=GroupState(row.group_state),
-        protocol_type=PROTOCOL_TYPE,
-        protocol=row.assignor_name,
-        coordinator=coordinator,
-        type="consumer",
-        epoch=row.group_epoch,
-        members=tuple(
-            GroupMember(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=member.client_host.removeprefix("/"),
-                instance_id=member.instance_id,
-                assignment=_partitions_of(member.assignment),
-                epoch=member.member_epoch,
-                target=_partitions_of(member.target_assignment),
-            )
-            for member in row.members
-        ),
-    )
-
-
-def _partitions_of(assignment: ConsumerAssignment) -> tuple[TopicPartition, ...]:
-    return tuple(
-        TopicPartition(topic.topic_name, number)
-        for topic in assignment.topic_partitions
-        for number in topic.partitions
+def _partitions_of(assignment: ConsumerAssignment | None) -> tuple[TopicPartition, ...]:
+    return (
+        ()
+        if assignment is None
+        else tuple(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
     )
 
 
@@ -511,50 +468,6 @@ class ShareGroupAdmin(AdminPart):
         return await ask_coordinator(self._client, group_id, ask)
 
 
-async def describe_share_groups(
-    connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
-) -> Mapping[str, GroupDescription | KafkaError]:
-    """Of those of the groups that are share groups; nothing of the others."""
-    rows: Sequence[DescribedShareGroup] = await ask_for_groups(
-        connection, SHARE_GROUP_DESCRIBE, group_ids
-    )
-    return {
-        str(row.group_id): _read_share_group(row, broker)
-        for row in rows
-        if row.error_code is not ErrorCode.group_id_not_found
-    }
-
-
-def _read_share_group(
-    row: DescribedShareGroup, coordinator: Broker
-) -> GroupDescription | KafkaError:
-    if row.error_code is not ErrorCode.none:
-        return error_for(row.error_code, row.error_message, f"group {row.group_id!r}")
-    return GroupDescription(
-        group_id=row.group_id,
-        state=GroupState(row.group_state),
-        protocol_type=SHARE_TYPE,
-        protocol=row.assignor_name,
-        coordinator=coordinator,
-        type=SHARE_TYPE,
-        epoch=row.group_epoch,
-        members=tuple(
-            GroupMember(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=member.client_host.removeprefix("/"),
-                assignment=tuple(
-                    TopicPartition(topic.topic_name, number)
-                    for topic in member.assignment.topic_partitions
-                    for number in topic.partitions
-                ),
-                epoch=member.member_epoch,
-            )
-            for member in row.members
-        ),
-    )
-
-
 def _read_share_offset(
     partition: TopicPartition, row: DescribeShareGroupOffsetsResponsePartition
 ) -> ShareGroupOffset | KafkaError:
@@ -577,39 +490,83 @@ def _raise_if_refused(code: ErrorCode, message: str | None, group_id: str) -> No
         raise error_for(code, message, f"group {group_id!r}")
 
 
-# What is asked about streams groups (KIP-1071). A part of `AsyncAdmin`.
-#
-# Their members run tasks; what a task reads are the partitions of its number in the topics of its
-# subtopology.
+# Groups that DescribeGroups does not know: of the consumer protocol (KIP-848), of share consumers
+# (KIP-932) and of streams (KIP-1071), whose members run tasks. What a task reads are the partitions
+# of its number in the topics of its subtopology.
 
 
 _STREAMS_TYPE: Final = "streams"
-_ASSIGNOR: Final = "sticky"
+_STREAMS_ASSIGNOR: Final = "sticky"
 """The only one that there is; brokers do not tell it."""
 
 _ReadTopics = Mapping[str, Sequence[str]]
+_ReadAssignment = Callable[[Any], tuple[TopicPartition, ...]]
 
 
-async def describe_streams_groups(
-    connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
+class _Kind(NamedTuple):
+    """A type of group, and how its description is read."""
+
+    api: Api
+    type: str
+    protocol_type: str
+    choose_reader: Callable[[Any], _ReadAssignment]
+    assignor: str | None = None  # None: the answer tells
+
+
+async def _describe_kind(
+    connection: BrokerConnection, broker: Broker, kind: _Kind, group_ids: Sequence[str]
 ) -> Mapping[str, GroupDescription | KafkaError]:
-    """Of those of the groups that are streams groups; nothing of the others."""
-    rows: Sequence[DescribedStreamsGroup] = await ask_for_groups(
-        connection, STREAMS_GROUP_DESCRIBE, group_ids
-    )
+    """Those of the groups that are of this kind; none where a broker knows no such groups."""
+    try:
+        version = connection.choose_version(kind.api)
+    except UnsupportedByBrokerError:
+        return {}
+    if not group_ids:
+        return {}
+    values = {"group_ids": tuple(group_ids), "include_authorized_operations": False}
+    answer: Any = await connection.call(kind.api, values, version=version)
+    absent = {ErrorCode.group_id_not_found}
+    if kind.type == _STREAMS_TYPE:  # Kafka refuses the request where the protocol is off
+        absent.add(ErrorCode.unsupported_version)
     return {
-        str(row.group_id): _read_streams_group(row, broker)
-        for row in rows
-        # Kafka refuses the request as a whole where the protocol is off.
-        if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version)
+        str(row.group_id): _read_kind(row, broker, kind)
+        for row in answer.groups
+        if row.error_code not in absent
     }
 
 
-def _read_streams_group(
-    row: DescribedStreamsGroup, coordinator: Broker
-) -> GroupDescription | KafkaError:
+def _read_kind(row: Any, coordinator: Broker, kind: _Kind) -> GroupDescription | KafkaError:
     if row.error_code is not ErrorCode.none:
         return error_for(row.error_code, row.error_message, f"group {row.group_id!r}")
+    read_assignment = kind.choose_reader(row)
+    return GroupDescription(
+        group_id=row.group_id,
+        state=GroupState(row.group_state),
+        protocol_type=kind.protocol_type,
+        protocol=kind.assignor or row.assignor_name,
+        coordinator=coordinator,
+        type=kind.type,
+        epoch=row.group_epoch,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.client_host.removeprefix("/"),
+                instance_id=getattr(member, "instance_id", None),  # share groups have none
+                assignment=read_assignment(member.assignment),
+                epoch=member.member_epoch,
+                target=read_assignment(getattr(member, "target_assignment", None)),
+            )
+            for member in row.members
+        ),
+    )
+
+
+def _choose_partition_reader(_: Any) -> _ReadAssignment:
+    return _partitions_of
+
+
+def _choose_task_reader(row: DescribedStreamsGroup) -> _ReadAssignment:
     subtopologies = () if row.topology is None else row.topology.subtopologies or ()
     read = {
         one.subtopology_id: (
@@ -618,27 +575,7 @@ def _read_streams_group(
         )
         for one in subtopologies
     }
-    return GroupDescription(
-        group_id=row.group_id,
-        state=GroupState(row.group_state),
-        protocol_type=_STREAMS_TYPE,
-        protocol=_ASSIGNOR,
-        coordinator=coordinator,
-        type=_STREAMS_TYPE,
-        epoch=row.group_epoch,
-        members=tuple(
-            GroupMember(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=member.client_host.removeprefix("/"),
-                instance_id=member.instance_id,
-                assignment=_partitions_of_tasks(member.assignment, read),
-                epoch=member.member_epoch,
-                target=_partitions_of_tasks(member.target_assignment, read),
-            )
-            for member in row.members
-        ),
-    )
+    return lambda assignment: _partitions_of_tasks(assignment, read)
 
 
 def _partitions_of_tasks(
@@ -653,18 +590,10 @@ def _partitions_of_tasks(
     )
 
 
-async def ask_for_groups(
-    connection: BrokerConnection, api: Api, group_ids: Sequence[str]
-) -> Sequence[Any]:
-    """A row of each group, as the answer of this API has it; none where a broker knows no such
-    groups."""
-    try:
-        version = connection.choose_version(api)
-    except UnsupportedByBrokerError:
-        return ()
-    if not group_ids:
-        return ()
-    values = {"group_ids": tuple(group_ids), "include_authorized_operations": False}
-    answer: Any = await connection.call(api, values, version=version)
-    rows: Sequence[Any] = answer.groups
-    return rows
+_NEWER_KINDS: Final = (
+    _Kind(CONSUMER_GROUP_DESCRIBE, "consumer", PROTOCOL_TYPE, _choose_partition_reader),
+    _Kind(SHARE_GROUP_DESCRIBE, SHARE_TYPE, SHARE_TYPE, _choose_partition_reader),
+    _Kind(
+        STREAMS_GROUP_DESCRIBE, _STREAMS_TYPE, _STREAMS_TYPE, _choose_task_reader, _STREAMS_ASSIGNOR
+    ),
+)

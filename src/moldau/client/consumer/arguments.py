@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 
@@ -44,56 +44,37 @@ GivenOffsets = (
 """What can be committed: offsets to be read next, or records that were dealt with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerArguments:
-    """What a consumer was given beside the address."""
-
-    group: str | None = None
-    commit: str | None = None
-    assignors: Sequence[str | Assignor] | None = None
-    key_deserializer: GivenDeserializer | None = None
-    value_deserializer: GivenDeserializer | None = None
-    on_assigned: RebalanceListener | None = None
-    on_revoked: RebalanceListener | None = None
-    on_lost: RebalanceListener | None = None
-
-
 def make_delegate(
     bootstrap: str,
-    arguments: ConsumerArguments,
     keywords: Mapping[str, object],
     *,
-    network: Network | None = None,
-    clock: Clock | None = None,
-    random: Random | None = None,
+    group: str | None,
+    commit: str | None,
+    assignors: Sequence[str | Assignor] | None,
+    key_deserializer: GivenDeserializer | None,
+    value_deserializer: GivenDeserializer | None,
+    listeners: Mapping[RebalanceEvent, RebalanceListener | None],
+    network: Network | None,
+    clock: Clock | None,
+    random: Random | None,
 ) -> ConsumerDelegate:
+    """From what a consumer was given beside the address."""
     options = ConsumerOptions.read(_convert_durations(keywords))
-    require_deserializers(arguments.key_deserializer, arguments.value_deserializer)
+    require_deserializers(key_deserializer, value_deserializer)
+    for event, listener in listeners.items():
+        require_function(listener, f"on_{event.name.lower()}", example="lambda partitions: …")
     return ConsumerDelegate(
         bootstrap,
         options,
-        group_id=_choose_group(arguments.group, options),
-        commit_mode=_choose_commit_mode(arguments.commit, options),
-        assignors=_choose_assignors(arguments.assignors, options),
-        listeners=_listeners(arguments),
-        decoding=Decoding(
-            options.check_crcs, arguments.key_deserializer, arguments.value_deserializer
-        ),
+        group_id=_choose_group(group, options),
+        commit_mode=_choose_commit_mode(commit, options),
+        assignors=_choose_assignors(assignors, options),
+        listeners={event: one for event, one in listeners.items() if one is not None},
+        decoding=Decoding(options.check_crcs, key_deserializer, value_deserializer),
         network=network,
         clock=clock,
         random=random,
     )
-
-
-def _listeners(arguments: ConsumerArguments) -> dict[RebalanceEvent, RebalanceListener]:
-    given = {
-        RebalanceEvent.ASSIGNED: arguments.on_assigned,
-        RebalanceEvent.REVOKED: arguments.on_revoked,
-        RebalanceEvent.LOST: arguments.on_lost,
-    }
-    for event, listener in given.items():
-        require_function(listener, f"on_{event.name.lower()}", example="lambda partitions: …")
-    return {event: listener for event, listener in given.items() if listener is not None}
 
 
 def _convert_durations(keywords: Mapping[str, object]) -> Mapping[str, object]:

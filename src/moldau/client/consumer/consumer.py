@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from moldau.client.blocking_face import BlockingFace, LoopThread, run_now, watch
 from moldau.client.consumer.arguments import (
     CLOSE_SECONDS,
-    ConsumerArguments,
     GivenOffsets,
     call_inline,
     make_delegate,
@@ -57,6 +56,7 @@ from moldau.client.consumer.rules.fetch_buffer import (
     Position,
     RawBatch,
 )
+from moldau.client.consumer.rules.rebalance_listener import RebalanceEvent
 from moldau.client.consumer.rules.subscription_state import ConsumerStream, Pattern, subscribe_to
 from moldau.client.rules.arguments import (
     require_partition,
@@ -361,18 +361,22 @@ class AsyncConsumer(AsyncRecords):
         random: Random | None = None,
         **options: object,
     ) -> None:
-        arguments = ConsumerArguments(
+        delegate = make_delegate(
+            bootstrap,
+            options,
             group=group,
             commit=commit,
             assignors=assignors,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-        )
-        delegate = make_delegate(
-            bootstrap, arguments, options, network=network, clock=clock, random=random
+            listeners={
+                RebalanceEvent.ASSIGNED: on_assigned,
+                RebalanceEvent.REVOKED: on_revoked,
+                RebalanceEvent.LOST: on_lost,
+            },
+            network=network,
+            clock=clock,
+            random=random,
         )
         super().__init__(delegate, delegate.machine.streams.first)
         if topics is not None or pattern is not None:
@@ -555,7 +559,7 @@ class AsyncConsumer(AsyncRecords):
 class Engine:
     """The core, the thread it runs in, and the lock around what the program's threads share.
 
-    `state` is held while records are taken out of a delivery, and while anything else touches one.
+    `state` is held while records are taken out of a buffer, and while anything else touches one.
     """
 
     def __init__(self, make: Callable[[], AsyncConsumer]) -> None:

@@ -43,8 +43,7 @@ from moldau.client.consumer.rules.subscription_state import (
 from moldau.client.rules.arguments import require_partitions
 from moldau.client.rules.cluster_metadata import parse_bootstrap
 from moldau.client.rules.offsets import GroupOffset
-from moldau.clock import Clock, SystemClock, finish_within
-from moldau.clock import Timer as ArmedTimer
+from moldau.clock import Clock, SystemClock, Timer, finish_within
 from moldau.config.client_options import ConsumerOptions
 from moldau.errors import (
     ClientError,
@@ -81,7 +80,7 @@ class ConsumerDelegate:
         self.clock: Clock = clock or SystemClock()
         self.attention = True  # the machine's, for faces in other threads
         self._listener_failures: list[Exception] = []  # since it closes
-        self._armed: set[_Armed] = set()
+        self._armed: dict[object, Timer] = {}
         self._wakeups = Wakeups(self.clock)
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
@@ -139,7 +138,7 @@ class ConsumerDelegate:
             case Fetch() | Refresh() | LookUpOffsets() | Validate() | LearnTopics():
                 self._fetcher.perform(instruction)
             case ArmTimer(timer, seconds):
-                self._armed.add(_Armed(self, timer, seconds))
+                self._arm_timer(timer, seconds)
             case WriteLog(is_warning, message):
                 _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
             case FinishCommit(commit_id, failure):
@@ -152,11 +151,15 @@ class ConsumerDelegate:
             raise ConfigurationError("a consumer without a group has no committed offsets")
         return self._coordinator
 
-    def fire(self, armed: _Armed) -> None:
-        """A timer of the machine's is over."""
-        self._armed.discard(armed)
-        with self.turns as machine:
-            machine.timer_fired(armed.timer)
+    def _arm_timer(self, timer: ConsumerTimer, seconds: float) -> None:
+        key = object()
+
+        def fire() -> None:
+            del self._armed[key]
+            with self.turns as machine:
+                machine.timer_fired(timer)
+
+        self._armed[key] = self.clock.call_later(seconds, fire)
 
     # What the program wants to read
 
@@ -169,12 +172,12 @@ class ConsumerDelegate:
         with self.turns as machine:
             machine.release_all()
 
-    # The program comes in
+    # The program polls
 
     async def wait_for_records(
         self, stream: ConsumerStream, run_call: RunInvocation, timeout_seconds: float
     ) -> None:
-        """The program has dealt with all that this reader gave it, and wants more.
+        """The program has dealt with all that this stream gave it, and wants more.
 
         Over when there is something to take, or time is up. Raises what the program has to know.
         """
@@ -298,7 +301,7 @@ class ConsumerDelegate:
                 await self._wakeups.wait_for_next(seen, longest_call_seconds)
 
     async def _end(self) -> None:
-        for armed in self._armed:
+        for armed in self._armed.values():
             armed.cancel()
         await self._tasks.close()
         self._commits.fail_all(ClosedClientError("the consumer is closed"))
@@ -350,21 +353,8 @@ class _Turns:
         self._delegate.end_turn()
 
 
-class _Armed:
-    """A timer of the machine's that runs."""
-
-    __slots__ = ("_running", "timer")
-
-    def __init__(self, delegate: ConsumerDelegate, timer: ConsumerTimer, seconds: float) -> None:
-        self.timer = timer
-        self._running: ArmedTimer = delegate.clock.call_later(seconds, lambda: delegate.fire(self))
-
-    def cancel(self) -> None:
-        self._running.cancel()
-
-
 # Calls of the program's functions, made where the program is. The machine wants the program to hear
-# of something; the program may be in another thread, and busy. So calls wait until it comes in.
+# of something; the program may be in another thread, and busy. So calls wait until it polls.
 
 
 INSIDE_A_CALL: Final = (
@@ -428,7 +418,7 @@ class ListenerInvoker:
                     await run_call(current)
                 await asyncio.wait((current.done,))
             except asyncio.CancelledError:
-                self._machine.mark_call_begun(call, is_begun=False)  # for whoever comes in next
+                self._machine.mark_call_begun(call, is_begun=False)  # for whoever polls next
                 raise
 
     def require_outside(self) -> None:

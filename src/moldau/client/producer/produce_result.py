@@ -51,7 +51,7 @@ class ProduceResult:
             self._notify()
 
     def add_listener(self, listener: ResultListener) -> None:
-        """Have the listener called when the promise is kept; at once if it is already."""
+        """Have the listener called when the result is complete; at once if it is already."""
         if self.is_complete:
             call_listener(listener)
         else:
@@ -153,7 +153,7 @@ class SharedProduceResult(ProduceResult):
 
 
 AppendedRecord: TypeAlias = tuple[ProduceResult, int, int]
-"""Where a record was put: the promise of its batch, the place in it, and the record's timestamp."""
+"""Where a record was put: the result of its batch, the place in it, and the record's timestamp."""
 
 
 class AppendedRecords(NamedTuple):
@@ -240,7 +240,7 @@ class RecordFuture(Future[RecordMetadata]):
     """The future of one record. It cannot be cancelled: the record may be on its way."""
 
     def __init__(self, place: tuple[SharedProduceResult, int, int]) -> None:
-        # Not the base's: what it would set up is the promise's, see below.
+        # Not the base's: what it would set up is the result's, see below.
         self._place = place
 
     def cancel(self) -> bool:
@@ -387,7 +387,7 @@ def when_all_complete(appended: Sequence[AppendedRecords], then: Callable[[], No
     """Call `then` once the batches of all these records have come to their end."""
     results = {id(one.result): one.result for one in appended}
     due = len(results) + 1
-    lock = threading.Lock()  # two promises may be kept in two threads at once
+    lock = threading.Lock()  # two results may be completed in two threads at once
 
     def on_complete() -> None:
         nonlocal due

@@ -371,7 +371,7 @@ class AsyncProducer(ClosedAtExit):
 
 
 class _TaskWaiter:
-    """How a task waits for what a record needs (`intake.Waiting`)."""
+    """How a task waits for what a record needs (`AppendWaiter`)."""
 
     def __init__(self, core: Sender) -> None:
         self._sender = core
@@ -586,7 +586,7 @@ class _ThreadsProducer(AsyncProducer):
 
 
 class _ThreadWaiter:
-    """How a thread waits for what a record needs (`intake.Waiting`)."""
+    """How a thread waits for what a record needs (`AppendWaiter`)."""
 
     def __init__(self, core: Sender, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self._sender = core

@@ -1,7 +1,7 @@
 """Asks coordinators for a producer: who it is, and what becomes of its transactions. A shell.
 
 One request at a time, once; what an answer means, and when to ask again, is decided by
-`rules.producer_transaction`. A coordinator is looked for when it is needed, and again when it was
+`rules.transaction_manager`. A coordinator is looked for when it is needed, and again when it was
 not the right one, or did not answer.
 """
 

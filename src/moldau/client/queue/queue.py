@@ -116,7 +116,7 @@ class QueueArguments:
     async def deserialize(
         self, share_consumer: ShareConsumer, acquired: InFlightRecord, look_up: LookUp
     ) -> None:
-        """In the taker's own thread or task. A record that cannot be read is released."""
+        """In the thread or task that takes it. A record that cannot be read is released."""
         if self.key_deserializer is None and self.value_deserializer is None:
             return
         while True:

@@ -99,7 +99,7 @@ class ShareConsumer:
         self._left: asyncio.Future[None] | None = None
         self._acknowledging: dict[InFlightRecord, OnAcknowledged] = {}
         self._renewing: dict[InFlightRecord, list[OnAcknowledged]] = {}
-        self._armed: set[_ArmedTimer] = set()
+        self._armed: dict[object, Timer] = {}
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
         client = client_settings(options, timeout_ms=options.default_api_timeout_ms)
@@ -165,15 +165,19 @@ class ShareConsumer:
             case WriteLog(is_warning, message):
                 _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
             case ArmShareTimer(timer, seconds):
-                self._armed.add(_ArmedTimer(self, timer, seconds))
+                self._arm_timer(timer, seconds)
             case _ as never:
                 assert_never(never)
 
-    def fire(self, armed: _ArmedTimer) -> None:
-        """A timer of the machine's is over."""
-        self._armed.discard(armed)
-        with self._turns as machine:
-            machine.timer_fired(armed.timer)
+    def _arm_timer(self, timer: ShareTimer, seconds: float) -> None:
+        key = object()
+
+        def fire() -> None:
+            del self._armed[key]
+            with self._turns as machine:
+                machine.timer_fired(timer)
+
+        self._armed[key] = self.clock.call_later(seconds, fire)
 
     def _wake(self) -> None:
         """From any thread: have the loop take a turn."""
@@ -235,7 +239,7 @@ class ShareConsumer:
             timer = self.clock.call_later(seconds, lambda: _wake_waiter(waiter))
         self._waiters.append(waiter)
         with self._lock:
-            is_ready = self._machine.has_ready  # since this taker looked
+            is_ready = self._machine.has_ready  # since this one looked
         if is_ready:
             _wake_waiter(waiter)
         try:
@@ -324,7 +328,7 @@ class ShareConsumer:
 
     async def _end(self) -> None:
         self._is_over = True
-        for armed in self._armed:
+        for armed in self._armed.values():
             armed.cancel()
         await self._tasks.close()
         with self._lock:
@@ -375,21 +379,6 @@ class _ShareTurns:
 
     def __exit__(self, *_: object) -> None:
         self._share_consumer.end_turn()
-
-
-class _ArmedTimer:
-    """A timer of the machine's that runs."""
-
-    __slots__ = ("_running", "timer")
-
-    def __init__(self, share_consumer: ShareConsumer, timer: ShareTimer, seconds: float) -> None:
-        self.timer = timer
-        self._running: Timer = share_consumer.clock.call_later(
-            seconds, lambda: share_consumer.fire(self)
-        )
-
-    def cancel(self) -> None:
-        self._running.cancel()
 
 
 def _wake_waiter(waiter: asyncio.Future[None]) -> None:

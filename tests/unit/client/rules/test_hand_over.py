@@ -45,7 +45,7 @@ def test_a_hand_over_takes_its_steps_in_order() -> None:
     assert REVOCATION_MOVES.keys() == set(RevocationStep)
     going = Revocation(frozenset({ZERO}), is_lost=False)
     with pytest.raises(InvariantViolation):
-        going.move(RevocationStep.RESTING)
+        going.move(RevocationStep.AWAITING_IDLE)
 
 
 def test_partitions_go_when_the_program_rests_offsets_are_committed_and_it_was_told() -> None:

@@ -22,7 +22,7 @@ from moldau.wire.consumer_protocol import FieldReader, Subscription, encode_part
 # Where all members read the same topics, everyone gets the floor or the ceiling of the average and
 # keeps what it had within that (below). Where they do not, partitions are given to whoever has
 # least and may read them, and then moved until no move makes the result more even
-# (`sticky_balance`). The steps, and with them the results, are those of Kafka's
+# (`Balance`, below). The steps, and with them the results, are those of Kafka's
 # AbstractStickyAssignor without racks.
 
 
@@ -250,12 +250,12 @@ class RangeAssignor:
     def assign(self, counts: PartitionCounts, members: Sequence[MemberSubscription]) -> Assigned:
         assigned: Assigned = {member.member_id: [] for member in members}
         for topic, count in sorted(counts.items()):
-            streams = _readers_of(topic, members)
-            if not streams:
+            readers = _readers_of(topic, members)
+            if not readers:
                 continue
-            share, extra = divmod(count, len(streams))
+            share, extra = divmod(count, len(readers))
             start = 0
-            for place, member in enumerate(streams):
+            for place, member in enumerate(readers):
                 end = start + share + (place < extra)
                 assigned[member.member_id] += _partitions(topic, range(start, end))
                 start = end
@@ -333,11 +333,11 @@ def _had(subscription: Subscription) -> tuple[tuple[TopicPartition, ...], int | 
     """Partitions and generation in the user data of the sticky assignor; none if unreadable."""
     if not subscription.user_data:
         return (), None
-    stream = FieldReader(subscription.user_data)
+    reader = FieldReader(subscription.user_data)
     try:
-        partitions = stream.partitions()
+        partitions = reader.partitions()
         # The first version of the schema ends here.
-        return partitions, stream.int32() if stream.left_bytes else None
+        return partitions, reader.int32() if reader.left_bytes else None
     except MalformedFrameError:
         return (), None
 
@@ -359,8 +359,8 @@ def _rank(member: MemberSubscription) -> tuple[bool, str]:
 
 
 def _readers_of(topic: str, members: Sequence[MemberSubscription]) -> list[MemberSubscription]:
-    streams = [member for member in members if topic in member.subscription.topics]
-    return sorted(streams, key=_rank)
+    readers = [member for member in members if topic in member.subscription.topics]
+    return sorted(readers, key=_rank)
 
 
 def _partitions(topic: str, indexes: range) -> list[TopicPartition]:
@@ -501,12 +501,12 @@ class Balance:
         return [TopicPartition(topic, i) for topic in topics for i in range(self._counts[topic])]
 
     def _give_to_least(self, partition: TopicPartition) -> None:
-        stream = self._find_least_loaded_reader(partition.topic)
-        if stream is not None:
-            self._by_load.discard(stream)
-            self._assigned[stream].append(partition)
-            self._owner[partition] = stream
-            self._by_load.add(stream)
+        reader = self._find_least_loaded_reader(partition.topic)
+        if reader is not None:
+            self._by_load.discard(reader)
+            self._assigned[reader].append(partition)
+            self._owner[partition] = reader
+            self._by_load.add(reader)
 
     def _find_least_loaded_reader(self, topic: str) -> str | None:
         return next((name for name in self._by_load if topic in self._topics_of[name]), None)
@@ -551,8 +551,8 @@ class Balance:
         if previous is not None and self._would_gain(previous.member_id, partition, load):
             self._move_to(previous.member_id, partition)
             return True
-        streams = self._readers_of[partition.topic]
-        if not any(self._would_gain(stream, partition, load) for stream in streams):
+        readers = self._readers_of[partition.topic]
+        if not any(self._would_gain(reader, partition, load) for reader in readers):
             return False
         target = self._find_least_loaded_reader(partition.topic)
         if target is not None:

@@ -151,7 +151,7 @@ class _Run:
 
 
 class FetchBuffer:
-    """Chunks in, records out."""
+    """Completed fetches in, records out."""
 
     def __init__(self, decoding: Decoding) -> None:
         self._decoding = decoding
@@ -277,8 +277,8 @@ class FetchBuffer:
 
     # Filling
 
-    def add(self, chunks: Iterable[CompletedFetch]) -> None:
-        self._completed += chunks
+    def add(self, fetches: Iterable[CompletedFetch]) -> None:
+        self._completed += fetches
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Forget what there is of these partitions."""
@@ -378,7 +378,7 @@ class FetchBuffer:
         return _Run(completed, read, Position(records[len(read)].offset), is_whole=False)
 
     def _retire_run(self) -> None:
-        """Let the chunk continue where the run is, be it over or not."""
+        """Let the fetch continue where the run is, be it over or not."""
         run, self._run = self._run, None
         if run is None:
             return

@@ -60,12 +60,12 @@ def reads_committed(options: ConsumerOptions) -> bool:
 
 
 class FetchPlan:
-    """The fetches of one consumer, and the chunks that nobody has taken yet."""
+    """The fetches of one consumer, and what they brought that nobody has taken yet."""
 
     def __init__(
         self, turn: ConsumerTurn, subscriptions: SubscriptionState, options: ConsumerOptions
     ) -> None:
-        self.is_shared = False  # several readers take chunks, each at its own pace
+        self.is_shared = False  # several streams take fetches, each at its own pace
         self.is_due = False  # something was taken, moved or assigned: look for something to fetch
         self.wants_metadata = False
         self.wants_positions = False  # a partition has to have one before it can be fetched
@@ -177,7 +177,7 @@ class FetchPlan:
     # Taking
 
     def take_fetches(self, partitions: Container[TopicPartition]) -> list[CompletedFetch]:
-        """What has come of these partitions, in order. Void and paused chunks are not given."""
+        """What has come of these partitions, in order. What is void or paused is not given."""
         taken: list[CompletedFetch] = []
         for completed in tuple(self._ready.values()):
             state = self._subscriptions.find(completed.partition)

@@ -159,7 +159,7 @@ class TimerKind(Enum):
     JOIN = "the pause before joining again is over"
     HEARTBEAT = "a heartbeat is due"
     COMMIT = "a commit can be tried again"
-    REMINDER = "the program has to come in, for offsets to be committed"
+    REMINDER = "the program has to poll, for offsets to be committed"
 
 
 class ConsumerTimer(NamedTuple):

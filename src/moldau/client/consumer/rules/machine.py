@@ -92,7 +92,7 @@ class ConsumerMachine:
         chance: Chance,
         now: float,
     ) -> None:
-        self.attention = True  # something waits for the program to come in
+        self.attention = True  # something waits for the program to poll
         self.is_closed = False
         self.has_left = False
         self.commits_before = group_id is not None and commit_mode is CommitMode.BEFORE
@@ -243,7 +243,7 @@ class ConsumerMachine:
                 raise TypeError(f"{timer} is none of this consumer's")
 
     def _arm_reminder(self) -> None:
-        """Have the program come in now and then, though it has records enough."""
+        """Have the program poll now and then, though it has records enough."""
         seconds = max(self._interval_seconds, _SHORTEST_REMINDER_SECONDS)
         self._turn.arm(TimerKind.REMINDER, 0, seconds)
 
@@ -279,14 +279,14 @@ class ConsumerMachine:
         self._is_interrupted = True
 
     def split_streams(self, count: int) -> tuple[ConsumerStream, ...]:
-        """Have several readers; what the one before was given counts as dealt with."""
+        """Have several streams; what the one before was given counts as dealt with."""
         self.streams.finish_all(has_failed=False)
         self._go_back(self.subscriptions.partitions)
         self.fetch_plan.is_shared = count > 1
         return self.streams.split(count, self._turn.now)
 
     def retire(self, stream: ConsumerStream, *, has_failed: bool) -> None:
-        """This reader takes nothing any more; others go on where it was."""
+        """This stream takes nothing any more; others go on where it was."""
         if stream.is_retired:
             return
         self.streams.finish_processing(stream, has_failed=has_failed and not self.commits_before)
@@ -303,7 +303,7 @@ class ConsumerMachine:
             if state is not None and state.position is not None:
                 self.seek(partition, state.position)
 
-    # The program comes in
+    # The program polls
 
     def start_fetching(self) -> None:
         """The program asks for the first time."""
@@ -315,7 +315,7 @@ class ConsumerMachine:
             self._arm_reminder()
 
     def begin_poll(self, stream: ConsumerStream) -> None:
-        """The program has dealt with all that this reader gave it, and wants more."""
+        """The program has dealt with all that this stream gave it, and wants more."""
         self.start_fetching()
         self.streams.finish_processing(stream)
         self.owned_partitions.on_stream_idle(stream)

@@ -3,11 +3,11 @@
 Partitions leave in a revocation, one at a time. The program may be at work on what it was given, so
 that it takes steps:
 
-    step          waits until                                             then
-    RESTING       all readers rest: the program has dealt with all        COMMITTING; TELLING if
-                  that it was given                                       others have them already
-    COMMITTING    offsets are committed, or that has failed               TELLING
-    TELLING       `on_revoked` (or `on_lost`) was called                  they are gone
+    step                waits until                                    then
+    AWAITING_IDLE       all streams are idle: the program has dealt    COMMITTING; CALLING_LISTENER
+                        with all that it was given                     if others have them already
+    COMMITTING          offsets are committed, or that has failed      CALLING_LISTENER
+    CALLING_LISTENER    `on_revoked` (or `on_lost`) was called         they are gone
 
 They come the other way: they are adopted but held, `on_assigned` is called, then they are fetched.
 What the program was never told of leaves without a word.
@@ -54,15 +54,17 @@ class ListenerCall:
 
 
 class RevocationStep(Enum):
-    RESTING = "resting"
+    AWAITING_IDLE = "awaiting idle"
     COMMITTING = "committing"
-    TELLING = "telling"
+    CALLING_LISTENER = "calling listener"
 
 
 REVOCATION_MOVES: Final[dict[RevocationStep, frozenset[RevocationStep]]] = {
-    RevocationStep.RESTING: frozenset({RevocationStep.COMMITTING, RevocationStep.TELLING}),
-    RevocationStep.COMMITTING: frozenset({RevocationStep.TELLING}),
-    RevocationStep.TELLING: frozenset(),
+    RevocationStep.AWAITING_IDLE: frozenset(
+        {RevocationStep.COMMITTING, RevocationStep.CALLING_LISTENER}
+    ),
+    RevocationStep.COMMITTING: frozenset({RevocationStep.CALLING_LISTENER}),
+    RevocationStep.CALLING_LISTENER: frozenset(),
 }
 
 
@@ -74,7 +76,7 @@ class Revocation:
     def __init__(self, partitions: PartitionSet, *, is_lost: bool) -> None:
         self.partitions = partitions
         self.is_lost = is_lost  # others have them already: nothing is committed
-        self.step = RevocationStep.RESTING
+        self.step = RevocationStep.AWAITING_IDLE
         self.call: ListenerCall | None = None
 
     def move(self, step: RevocationStep) -> None:
@@ -198,7 +200,7 @@ class OwnedPartitions:
             self.revoke_partitions(self._subscriptions.partitions, is_lost=True)
 
     def on_stream_idle(self, stream: ConsumerStream) -> None:
-        """Of what leaves the reader gives nothing more, be there others that still work."""
+        """Of what leaves the stream gives nothing more, be there others that still work."""
         if self.revocation is not None:
             stream.buffer.drop(self.revocation.partitions)
 
@@ -215,7 +217,7 @@ class OwnedPartitions:
         going = self.revocation
         if going is None:
             return False
-        if going.step is RevocationStep.RESTING and self._streams.all_idle:
+        if going.step is RevocationStep.AWAITING_IDLE and self._streams.all_idle:
             if self._commits is None or not self._commits.is_automatic or going.is_lost:
                 self._call_listener(going)
             else:
@@ -228,7 +230,7 @@ class OwnedPartitions:
             if self._commits.has_automatic:
                 return False
             self._call_listener(going)
-        if going.step is not RevocationStep.TELLING or going.call in self.calls:
+        if going.step is not RevocationStep.CALLING_LISTENER or going.call in self.calls:
             return False
         self.remove_partitions(going.partitions)
         self.revocation = None
@@ -236,7 +238,7 @@ class OwnedPartitions:
         return True
 
     def _call_listener(self, going: Revocation) -> None:
-        going.move(RevocationStep.TELLING)
+        going.move(RevocationStep.CALLING_LISTENER)
         is_lost = going.is_lost and RebalanceEvent.LOST in self._listened_to
         going.call = self._call(
             RebalanceEvent.LOST if is_lost else RebalanceEvent.REVOKED, going.partitions

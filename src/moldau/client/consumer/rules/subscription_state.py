@@ -609,15 +609,15 @@ class SubscribedTopics:
         self.is_wanted = self.is_wanted or age_count == self._age_count
 
 
-# A reader is the consumer itself, or one of its streams; each has a delivery of its own, and each
-# partition belongs to one reader at a time. A reader rests while it waits inside the consumer: then
-# the program has dealt with all that it was given, and the loop may touch the delivery. Outside,
-# the delivery is the program's. What the program was given is behind the deliveries; what it has
+# The consumer itself is a stream, too; each stream has a buffer of its own, and each partition
+# belongs to one stream at a time. A stream is idle while the program waits in a poll: then the
+# program has dealt with all that it was given, and the loop may touch the buffer. Between polls the
+# buffer is the program's. What the program was given is behind the buffers; what it has
 # dealt with is in the table of positions, and is what gets committed.
 
 
 class ConsumerStream:
-    """One taker of records."""
+    """One stream of records, with its buffer."""
 
     def __init__(self, decoding: Decoding, now: float) -> None:
         self.buffer = FetchBuffer(decoding)
@@ -634,7 +634,7 @@ class ConsumerStream:
         self._sign_of_life = self.buffer.sign_of_life
 
     def idle_seconds(self, now: float) -> float:
-        """How long the program has asked this reader for nothing."""
+        """How long the program has asked this stream for nothing."""
         if self.is_idle:
             return 0.0
         sign = self.buffer.sign_of_life
@@ -644,7 +644,7 @@ class ConsumerStream:
 
 
 class ConsumerStreams:
-    """All readers of one consumer: one, or as many as there are streams."""
+    """All streams of one consumer: the consumer itself, or as many as it was split into."""
 
     def __init__(self, subscriptions: SubscriptionState, decoding: Decoding, now: float) -> None:
         self._subscriptions = subscriptions
@@ -669,14 +669,14 @@ class ConsumerStreams:
     # Whose partitions
 
     def split(self, count: int, now: float) -> tuple[ConsumerStream, ...]:
-        """Have so many readers in place of those before."""
+        """Have so many streams in place of those before."""
         partitions = {partition for stream in self._all for partition in stream.partitions}
         self._all = [ConsumerStream(self._decoding, now) for _ in range(count)]
         self.route(partitions)
         return tuple(self._all)
 
     def route(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give each partition to the reader that has fewest."""
+        """Give each partition to the stream that has fewest."""
         live = [stream for stream in self._all if not stream.is_retired]
         for partition in sorted(partitions):
             if live:
@@ -688,7 +688,7 @@ class ConsumerStreams:
             stream.buffer.drop(partitions)
 
     def retire(self, stream: ConsumerStream) -> None:
-        """The reader takes nothing any more; others get its partitions."""
+        """The stream takes nothing any more; others get its partitions."""
         stream.is_retired = stream.is_idle = True
         left, stream.partitions = stream.partitions, set()
         stream.buffer.drop(left)
@@ -723,7 +723,7 @@ class ConsumerStreams:
     # What was dealt with
 
     def finish_processing(self, stream: ConsumerStream, *, has_failed: bool = False) -> None:
-        """The program has dealt with all that this reader gave it, perhaps but for the last
+        """The program has dealt with all that this stream gave it, perhaps but for the last
         record, and takes nothing for now."""
         failed = stream.buffer.find_failed() if has_failed else {}
         self._advance(stream.buffer.mark_processed())
@@ -746,8 +746,8 @@ class ConsumerStreams:
         return bool(self._void)
 
     def make_void(self, partition: TopicPartition) -> None:
-        """What was given does not count. The program may be at work on it, so deliveries are
-        cleared when it comes in."""
+        """What was given does not count. The program may be at work on it, so buffers are
+        cleared when it polls."""
         self._void.add(partition)
 
     def clear_void(self) -> None:

@@ -283,7 +283,7 @@ BATCH_MOVES: Final[Mapping[BatchState, frozenset[BatchState]]] = MappingProxyTyp
 #    batches of a producer, and it has to be among them for as long as it may come again (SEQ-4).
 #
 # With idempotence, a batch refused as out of order although none before it is left means that a
-# number is missing for good: the numbering restarts in a new epoch (`producer_batches`), once
+# number is missing for good: the numbering restarts in a new epoch (`PartitionNumbers`), once
 # nothing is under way. A batch that was taken and whose answer got lost is recognised by its old
 # number, so nothing is numbered anew that might have been taken.
 
@@ -587,7 +587,7 @@ class NotDelivered(NamedTuple):
 
 
 class Divided(NamedTuple, Generic[R]):
-    """The batch went on in parts: the place of each part's first record, and its promise."""
+    """The batch went on in parts: the place of each part's first record, and its result."""
 
     parts: tuple[tuple[int, R], ...]
 

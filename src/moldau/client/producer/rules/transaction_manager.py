@@ -488,7 +488,7 @@ def may_pass(error: KafkaError | ClientError) -> bool:
 
 
 # A commit and a preparation wait until every batch is confirmed, an abort until none is under way;
-# what they ask of the coordinator then is decided by `producer_transaction`.
+# what they ask of the coordinator then is decided by `TransactionManager`.
 
 
 _WAIT_FOR_ALL: Final = (TransactionCall.COMMIT, TransactionCall.PREPARE)

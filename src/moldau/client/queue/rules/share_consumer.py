@@ -1,14 +1,14 @@
 """Everything that a queue's client decides: membership, requests, locks, what is given. A rule.
 
-An event happens in a turn; instructions come out of it. `take`, `finish` and `renew` are the
-program's, and happen between turns, too: they change what the next turn finds. Whoever calls them
-wakes the machine when it says so (`is_idle_with_work`).
+An event happens in a turn; instructions come out of it. `take_ready_records`, `acknowledge_record`
+and `renew_lock` are the program's, and happen between turns, too: they change what the next turn
+finds. Their caller wakes the machine when it says so (`is_idle_with_work`).
 
     membership      what is assigned                                  rules.share_membership
-    metadata        when to ask for it, and who leads what            rules.queue_metadata
-    lanes           one for each broker: session, acknowledgements    rules.share_lane
-    ready           records that wait to be taken                     rules.ready_records
-    take limit      how many of them there should be                  rules.take_limit
+    metadata        when to ask for it, and who leads what            ShareMetadata
+    sessions        one for each broker, with acknowledgements        rules.share_fetch_session
+    ready           records that wait to be taken                     rules.in_flight
+    limit           how many of them there should be                  AcquireLimit
 """
 
 from __future__ import annotations
@@ -443,7 +443,7 @@ class ShareConsumerMachine:
         if self.waiting_count > 0:
             return len(self._ready) < self.waiting_count
         limit = self._limit.records(self.lock_seconds)
-        # Without anybody waiting, nothing is taken for takers that are slow: its lock would run.
+        # While nobody waits, nothing is acquired for slow programs: its lock would run.
         is_worth_it = limit > 1 and not self._is_idle and not self._is_dry
         return is_worth_it and 2 * len(self._ready) < limit
 

@@ -45,7 +45,7 @@ from moldau.model import AcknowledgeType
 
 
 class ShareFetchState(Enum):
-    """What a lane waits for."""
+    """What a share fetch session waits for."""
 
     QUIET = "something to ask or to tell"
     ASKING = "the answer to a request"

@@ -12,7 +12,7 @@ import pytest
 
 from moldau.errors import ConfigurationError, StartupError
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.lake import Lake, LakeState, ParquetLake
+from moldau.spark.pipeline.lake import Lake, ParquetLake
 from moldau.spark.pipeline.rules.lake import COMMON_METADATA, batch_entry, decode_entry
 
 QUERY = "11111111-0000-4000-8000-000000000000"
@@ -25,16 +25,16 @@ class Killed(BaseException):
 
 
 def open_parquet(folder: Path, query: str = QUERY, *, has_progress: bool = True) -> ParquetLake:
-    state = LakeState(folder, query)
-    state.begin(has_progress=has_progress)
-    return ParquetLake(state, target_bytes=1_000_000, min_files=3)
+    lake = ParquetLake(folder, query, target_bytes=1_000_000, min_files=3)
+    lake.claim(has_progress=has_progress)
+    return lake
 
 
 def load(lake: Lake, batch_id: int, columns: tuple[str, ...] = ("n",), *, parts: int = 1) -> None:
     """A batch of two rows in each of two hours, as Spark stages it, in one file or in two."""
     if lake.is_loaded(batch_id):
         return
-    staging = lake.state.new_staging(f"{batch_id}")
+    staging = lake.new_staging(f"{batch_id}")
     for number, hour in enumerate(HOURS):
         (staging.folder / hour).mkdir(parents=True)
         first = batch_id * 4 + number * 2
@@ -43,7 +43,7 @@ def load(lake: Lake, batch_id: int, columns: tuple[str, ...] = ("n",), *, parts:
             piece = table.slice(part * 2 // parts, 2 // parts)
             pq.write_table(piece, staging.folder / hour / f"part-{part}.parquet")
     (staging.folder / "_SUCCESS").touch()
-    lake.load(batch_id, staging)
+    lake.load_batch(batch_id, staging)
 
 
 def rows(folder: Path) -> list[int]:
@@ -68,7 +68,7 @@ def test_a_batch_is_seen_once_it_is_loaded_and_loading_it_again_changes_nothing(
 def test_what_is_staged_is_not_seen_and_is_gone_after_the_next_start(tmp_path: Path) -> None:
     lake = open_parquet(tmp_path)
     load(lake, 0)
-    staging = lake.state.new_staging("1")
+    staging = lake.new_staging("1")
     staging.folder.mkdir(parents=True)
     pq.write_table(pa.table({"n": [99]}), staging.folder / "part-0.parquet")
     assert rows(tmp_path) == list(range(4))
@@ -162,8 +162,8 @@ def test_small_files_are_merged_and_others_peoples_files_are_not_touched(tmp_pat
         load(lake, batch_id)
     foreign = tmp_path / HOURS[0] / "foreign.parquet"
     pq.write_table(pa.table({"n": [1000]}), foreign)
-    assert lake.all_folders() == list(HOURS)
-    assert lake.compact(lake.all_folders(), is_closed=False) == 6
+    assert lake.find_folders() == list(HOURS)
+    assert lake.compact(lake.find_folders(), is_closed=False) == 6
     assert foreign.exists()
     assert rows(tmp_path) == [*range(16), 1000]
     assert count_files(tmp_path) == 3
@@ -182,11 +182,11 @@ def test_a_column_that_is_added_is_null_in_what_was_there_before(tmp_path: Path)
 
 
 def test_columns_may_not_vanish(tmp_path: Path) -> None:
-    state = open_parquet(tmp_path).state
-    state.grow({"n": "bigint"})
-    state.grow({"n": "bigint", "m": "string"})
+    lake = open_parquet(tmp_path)
+    lake.add_columns({"n": "bigint"})
+    lake.add_columns({"n": "bigint", "m": "string"})
     with pytest.raises(ConfigurationError, match="has the column 'm', which is no longer written"):
-        state.grow({"n": "bigint"})
+        lake.add_columns({"n": "bigint"})
 
 
 def test_another_checkpoint_is_refused_before_it_loads_everything_again(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_a_delta_table_takes_each_batch_once(tmp_path: Path) -> None:
     from moldau.spark.pipeline.delta_lake import DeltaLake
 
     def open_delta() -> DeltaLake:
-        lake = DeltaLake(LakeState(tmp_path, QUERY), target_bytes=1_000_000)
-        lake.begin(has_progress=True)
+        lake = DeltaLake(tmp_path, QUERY, target_bytes=1_000_000)
+        lake.claim(has_progress=True)
         return lake
 
     lake = open_delta()
@@ -235,7 +235,7 @@ def test_a_delta_table_takes_each_batch_once(tmp_path: Path) -> None:
     assert again.compact((), is_closed=True) == 4
     assert deltalake.DeltaTable(tmp_path).to_pyarrow_table().num_rows == 12
     with pytest.raises(ConfigurationError, match=r"batches up to 2 .* checkpoint is empty"):
-        again.begin(has_progress=False)
+        again.claim(has_progress=False)
 
 
 # The checkpoint

@@ -131,7 +131,7 @@ def test_avro_reaches_delta_and_parquet_exactly_once_also_when_columns_are_added
     # The driver fails when the table has the batch, and Spark's checkpoint does not know it yet.
     send(bootstrap, source, avro_clicks(range(40, 60), schema))
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaLake, "load", _load_and_fail)
+        patch.setattr(DeltaLake, "load_batch", _load_and_fail)
         with pytest.raises(PipelineFailedError, match=r"table failed: .*the lights went out"):
             run_file(spark, bootstrap, path)
     assert users(read_delta(table)) == clicked(60)
@@ -155,7 +155,7 @@ def test_avro_reaches_delta_and_parquet_exactly_once_also_when_columns_are_added
     assert by_spark.where("country IS NOT NULL").count() == 20
 
 
-_real_load = DeltaLake.load
+_real_load = DeltaLake.load_batch
 
 
 def _load_and_fail(lake: DeltaLake, batch_id: int, staging: Staging) -> Loaded:

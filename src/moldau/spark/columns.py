@@ -9,16 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
+from pyspark.sql.types import StructField, StructType
 
 from moldau.errors import ConfigurationError
 
@@ -27,16 +19,18 @@ if TYPE_CHECKING:
 
 
 _PLAIN = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
+    StructField("key", types.BinaryType()),
+    StructField("value", types.BinaryType()),
+    StructField("topic", types.StringType()),
+    StructField("partition", types.IntegerType()),
+    StructField("offset", types.LongType()),
+    StructField("timestamp", types.TimestampType()),
+    StructField("timestampType", types.IntegerType()),
 )
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_HEADERS = StructField("headers", ArrayType(_HEADER))
+_HEADER = StructType(
+    [StructField("key", types.StringType()), StructField("value", types.BinaryType())]
+)
+_HEADERS = StructField("headers", types.ArrayType(_HEADER))
 
 
 def source_schema(*, include_headers: bool) -> StructType:
@@ -67,7 +61,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     import pyarrow as pa
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    types = {
+    arrow_types = {
         "key": pa.binary(),
         "value": pa.binary(),
         "topic": pa.string(),
@@ -77,7 +71,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         "timestampType": pa.int32(),
         "headers": pa.list_(pa.field("element", header)),
     }
-    return pa.schema([pa.field(one.name, types[one.name], one.nullable) for one in schema])
+    return pa.schema([pa.field(one.name, arrow_types[one.name], one.nullable) for one in schema])
 
 
 # Written are `value`, and where they are there `key`, `headers`, `topic` and `partition`; others

@@ -20,6 +20,13 @@ from pyspark.sql.types import DataType, StructType
 
 from moldau.errors import ConfigurationError, MissingExtraError
 
+try:
+    from pyspark.sql.pandas.functions import arrow_udf
+except ImportError:  # Spark 4.0
+    _HAS_ARROW_UDF = False
+else:
+    _HAS_ARROW_UDF = True
+
 _CORRUPT: Final = "_moldau_corrupt"
 _REGISTRY_HEAD_BYTES: Final = 5
 """A zero and the number of the schema, which serializers for schema registries put first."""
@@ -84,9 +91,7 @@ def column_decoder(
     """A function from a column of bytes to a column of a type. `make_read` is called in Spark's
     Python workers, once for each batch, and gives what reads a value there. A value that does not
     go into the column is null, or fails the query where it `is_strict`."""
-    try:
-        from pyspark.sql.pandas.functions import arrow_udf
-    except ImportError:  # Spark 4.0: row by row
+    if not _HAS_ARROW_UDF:  # row by row
         return F.udf(_row_decoder(make_read), kind)
     return arrow_udf(_array_decoder(make_read, kind, is_strict), kind)  # type: ignore[call-overload,no-any-return]  # its third argument is optional, whatever the stub says
 

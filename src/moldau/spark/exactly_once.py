@@ -42,17 +42,8 @@ from moldau.errors import (
     UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
-from moldau.spark.rules.batch_decisions import (
-    MAX_DECISION_BYTES,
-    STATE_PARTITIONS,
-    Decision,
-    decide,
-    driver_transactional_id,
-    find_undecided,
-    is_of_task,
-    partition_of,
-    task_transactional_id,
-)
+from moldau.spark.rules import batch_decisions
+from moldau.spark.rules.batch_decisions import Decision
 from moldau.spark.worker import freeze_once, make_producer
 
 if TYPE_CHECKING:
@@ -129,7 +120,7 @@ def _take_id(query_id: str, batch_id: int) -> str:
         if former < batch_id:
             del mine[place]
             return name
-    return task_transactional_id(query_id, uuid4().hex)
+    return batch_decisions.task_transactional_id(query_id, uuid4().hex)
 
 
 def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -167,7 +158,7 @@ def commit_batch(
         if latest.batch_id == batch_id:
             _complete(admin, latest.commit, commit=True)
             _complete(admin, latest.abort, commit=False)
-        _complete(admin, find_undecided(latest, batch_id, offered), commit=False)
+        _complete(admin, batch_decisions.find_undecided(latest, batch_id, offered), commit=False)
 
 
 def _decide(
@@ -187,7 +178,7 @@ def _decide(
         if log.latest is not None and log.latest.batch_id >= batch_id:
             return log.latest
         # Asked for before the decision: what a later batch will open cannot be among them.
-        decision = decide(batch_id, offered, _find_open(admin, query_id, offered))
+        decision = batch_decisions.decide(batch_id, offered, _find_open(admin, query_id, offered))
         try:
             log.record(decision)
         except ProducerFencedError:
@@ -213,7 +204,9 @@ def abort_batch(
     with _open_admin(options) as admin:
         _forget_log(query_id, options)  # what it was about to record is recorded, or never will be
         log = _open_log(query_id, admin, options)
-        _complete(admin, find_undecided(log.latest, batch_id, offered), commit=False)
+        _complete(
+            admin, batch_decisions.find_undecided(log.latest, batch_id, offered), commit=False
+        )
 
 
 def _read_messages(
@@ -234,7 +227,7 @@ def _find_open(
     id whose coordinator is just moving may be in nobody's list. Patterns are an extra of brokers,
     so that names are looked at here."""
     listed = admin.list_transactions(states=[ONGOING])
-    left = (name for name in listed if is_of_task(name, query_id))
+    left = (name for name in listed if batch_decisions.is_of_task(name, query_id))
     names = {*left, *(one.transactional_id for one in offered)}
     found = admin.describe_transactions(tuple(names))
     return tuple(
@@ -302,9 +295,9 @@ def _make_driver_producer(options: WriteOptions, query_id: str) -> Producer:
     return make_producer(
         options,
         {
-            "transactional.id": driver_transactional_id(query_id),
+            "transactional.id": batch_decisions.driver_transactional_id(query_id),
             "transaction.timeout.ms": _DRIVER_TIMEOUT_MS,
-            "max.request.size": str(MAX_DECISION_BYTES),
+            "max.request.size": str(batch_decisions.MAX_DECISION_BYTES),
         },
     )
 
@@ -347,8 +340,8 @@ STATE_TOPIC: Final = "__moldau_spark_commits"
 _REPLICAS: Final = 3
 _CONFIGS: Final = {
     "cleanup.policy": "compact",
-    "segment.bytes": str(2 * MAX_DECISION_BYTES),
-    "max.message.bytes": str(MAX_DECISION_BYTES),
+    "segment.bytes": str(2 * batch_decisions.MAX_DECISION_BYTES),
+    "max.message.bytes": str(batch_decisions.MAX_DECISION_BYTES),
 }
 _PAUSE_SECONDS = 0.1
 _CLOSE_SECONDS = 1.0
@@ -369,7 +362,7 @@ class DecisionLog:
         self._admin = admin
         self._producer = producer  # with the transactional id of the query's drivers
         self._require_topic()
-        self._partition = TopicPartition(STATE_TOPIC, partition_of(query_id))
+        self._partition = TopicPartition(STATE_TOPIC, batch_decisions.partition_of(query_id))
         # Fences whoever had the log: what it has not decided yet, it never will.
         with producer.transaction():
             pass
@@ -395,9 +388,10 @@ class DecisionLog:
             if isinstance(made, KafkaError) and not isinstance(made, TopicExistsError):
                 raise made
         count = self._producer.partition_count(STATE_TOPIC)
-        if count < STATE_PARTITIONS:
+        if count < batch_decisions.STATE_PARTITIONS:
             raise ConfigurationError(
-                f"{STATE_TOPIC} has {count} partitions: exactlyOnce=true needs {STATE_PARTITIONS}"
+                f"{STATE_TOPIC} has {count} partitions: exactlyOnce=true needs "
+                f"{batch_decisions.STATE_PARTITIONS}"
             )
         self._require_compaction()
 
@@ -420,7 +414,7 @@ class DecisionLog:
         in_sync = {"min.insync.replicas": "2"} if replicas == _REPLICAS else {}
         return NewTopic(
             name=STATE_TOPIC,
-            partitions=STATE_PARTITIONS,
+            partitions=batch_decisions.STATE_PARTITIONS,
             replication_factor=replicas,
             configs={**_CONFIGS, **in_sync},
         )

@@ -14,6 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+import pyarrow as pa
+
 from moldau.arrow.columns import choose_schema
 from moldau.arrow.raw_batches import to_record_batches
 from moldau.client.consumer.rules.fetch_buffer import RawBatch, require_crc, split_batches
@@ -42,8 +44,6 @@ from moldau.storage.rules.file_names import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from moldau.spark.options import SourceOptions
 
 
@@ -70,8 +70,6 @@ def fit_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same buffers under the names and flags that Spark wants."""
     if batch.schema.equals(schema):
         return batch
-    import pyarrow as pa
-
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 

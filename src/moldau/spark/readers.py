@@ -15,30 +15,12 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
-from moldau.spark.columns import arrow_schema, require_columns
+from moldau.spark.columns import arrow_schema, require_columns, source_schema
 from moldau.spark.options import SourceOptions
-from moldau.spark.rules.offset_ranges import (
-    PartitionRange,
-    Task,
-    TriggerLimits,
-    clip_range,
-    find_beyond,
-    find_deleted,
-    find_starts_beyond,
-    keep_existing,
-    pack_tasks,
-    plan_tasks,
-    ranges_between,
-)
+from moldau.spark.rules import offset_ranges, pushed_filters
+from moldau.spark.rules.offset_ranges import PartitionRange, Task, TriggerLimits
 from moldau.spark.rules.offsets import NamedBound, OffsetJson, StreamOffset
-from moldau.spark.rules.pushed_filters import (
-    Condition,
-    FilterEffect,
-    find_condition,
-    find_earliest_time,
-    find_effect,
-    narrow_ranges,
-)
+from moldau.spark.rules.pushed_filters import Condition, FilterEffect
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -81,12 +63,12 @@ def make_partitions(
     ranges: Iterable[PartitionRange], options: SourceOptions
 ) -> list[InputPartition]:
     """The tasks that read these ranges."""
-    planned = plan_tasks(
+    planned = offset_ranges.plan_tasks(
         ranges,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    packed = pack_tasks(
+    packed = offset_ranges.pack_tasks(
         planned,
         min_records_per_partition=options.min_records_per_partition,
         min_partitions=options.min_partitions,
@@ -123,6 +105,11 @@ class _RangeReader:
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
+def find_schema(given: Mapping[str, str]) -> StructType:
+    """What `load()` gives when no schema was named; raises ConfigurationError."""
+    return source_schema(include_headers=SourceOptions.read(given).include_headers)
+
+
 def make_batch_reader(given: Mapping[str, str], schema: StructType) -> MoldauBatchReader:
     """The reader of a batch query; raises ConfigurationError."""
     options = SourceOptions.read(given)
@@ -155,7 +142,7 @@ class MoldauBatchReader(_RangeReader, DataSourceReader):
         from moldau.spark.offset_reader import OffsetReader
 
         offsets = OffsetReader(self._options)
-        ranges = narrow_ranges(self._find_ranges(offsets), self._conditions)
+        ranges = pushed_filters.narrow_ranges(self._find_ranges(offsets), self._conditions)
         ranges = self._skip_older(offsets, ranges)
         return make_partitions(ranges, self._options)
 
@@ -165,22 +152,26 @@ class MoldauBatchReader(_RangeReader, DataSourceReader):
         starts = offsets.place(starting, partitions, "startingOffsets")
         ends = offsets.place(self._options.ending_bound, partitions, "endingOffsets")
         earliest, latest = offsets.earliest(partitions), offsets.latest(partitions)
-        wanted = ranges_between(starts, ends)
-        beyond = find_starts_beyond(starts, latest) + find_beyond(wanted, latest)
-        self._options.report_losses(find_deleted(wanted, earliest) + beyond)
-        return keep_existing(wanted, earliest, latest)
+        wanted = offset_ranges.ranges_between(starts, ends)
+        beyond = offset_ranges.find_starts_beyond(starts, latest) + offset_ranges.find_beyond(
+            wanted, latest
+        )
+        self._options.report_losses(offset_ranges.find_deleted(wanted, earliest) + beyond)
+        return offset_ranges.keep_existing(wanted, earliest, latest)
 
     def _skip_older(
         self, offsets: OffsetReader, ranges: list[PartitionRange]
     ) -> list[PartitionRange]:
         """Without the records before the first that a condition on the timestamp can want."""
-        time_ms = find_earliest_time(self._conditions)
+        time_ms = pushed_filters.find_earliest_time(self._conditions)
         if time_ms is None or not ranges:
             return ranges
         times = {one.partition: max(time_ms, 0) for one in ranges}
         found = offsets.find_at_times(times)
         clipped = (
-            clip_range(one, start_offset=found[one.partition], end_offset=one.end_offset)
+            offset_ranges.clip_range(
+                one, start_offset=found[one.partition], end_offset=one.end_offset
+            )
             for one in ranges
             if one.partition in found  # in the others every record is older
         )
@@ -193,8 +184,10 @@ class FilteringBatchReader(MoldauBatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep what helps; what Spark has to look at itself is given back."""
         for one in filters:
-            condition = find_condition(one)
-            effect = FilterEffect.NONE if condition is None else find_effect(condition)
+            condition = pushed_filters.find_condition(one)
+            effect = (
+                FilterEffect.NONE if condition is None else pushed_filters.find_effect(condition)
+            )
             if condition is not None and effect is not FilterEffect.NONE:
                 self._conditions.append(condition)
             if effect is not FilterEffect.DECIDED:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from decimal import Decimal
+from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from pyspark.sql import Column, types
@@ -205,8 +206,36 @@ def _to_long(value: Any) -> object:
     return found
 
 
-def _nullable(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
+def _or_null(mapping: ColumnMapping) -> ColumnMapping:
+    kind, convert = mapping
+    return ColumnMapping(kind, lambda value: None if value is None else convert(value))
+
+
+def _make_array(item: ColumnMapping) -> ColumnMapping:
+    return ColumnMapping(
+        types.ArrayType(item.kind), lambda value: [item.convert(one) for one in value]
+    )
+
+
+def _make_map(inner: ColumnMapping) -> ColumnMapping:
+    return ColumnMapping(
+        types.MapType(types.StringType(), inner.kind),
+        lambda value: {key: inner.convert(one) for key, one in value.items()},
+    )
+
+
+def _make_struct(
+    fields: Mapping[str, ColumnMapping], read: Callable[[Any, str], object]
+) -> ColumnMapping:
+    """`read` gives the value of a field."""
+    converts = [(name, one.convert) for name, one in fields.items()]
+    return ColumnMapping(
+        _struct_type(fields), lambda value: {name: one(read(value, name)) for name, one in converts}
+    )
+
+
+def _struct_type(fields: Mapping[str, ColumnMapping]) -> types.StructType:
+    return types.StructType([types.StructField(name, one.kind) for name, one in fields.items()])
 
 
 # Avro
@@ -253,16 +282,9 @@ class _AvroMapping:
         if kind in ("record", "error"):
             return self._map_record(node, namespace, above)
         if kind == "array":
-            item = self.map(node["items"], namespace, above)
-            return ColumnMapping(
-                types.ArrayType(item.kind), lambda value: [item.convert(one) for one in value]
-            )
+            return _make_array(self.map(node["items"], namespace, above))
         if kind == "map":
-            inner = self.map(node["values"], namespace, above)
-            return ColumnMapping(
-                types.MapType(types.StringType(), inner.kind),
-                lambda value: {key: inner.convert(one) for key, one in value.items()},
-            )
+            return _make_map(self.map(node["values"], namespace, above))
         logical = _AVRO_LOGICAL.get(node.get("logicalType"))
         if logical is not None:
             return logical
@@ -282,17 +304,14 @@ class _AvroMapping:
             str(one["name"]): self.map(one["type"], inner, within)
             for one in (declared if isinstance(declared, list) else ())
         }
-        kind = types.StructType([types.StructField(key, one.kind) for key, one in fields.items()])
-        converts = [(key, one.convert) for key, one in fields.items()]
-        return ColumnMapping(kind, lambda value: {key: one(value[key]) for key, one in converts})
+        return _make_struct(fields, getitem)
 
     def _map_union(
         self, node: list[object], namespace: str, above: tuple[str, ...]
     ) -> ColumnMapping:
         others = [one for one in node if one != "null"]
         if len(others) == 1:
-            found = self.map(others[0], namespace, above)
-            return ColumnMapping(found.kind, _nullable(found.convert))
+            return _or_null(self.map(others[0], namespace, above))
         if all(isinstance(one, str) for one in others) and frozenset(others) in _WIDER:
             return ColumnMapping(_WIDER[frozenset(others)], _same)
         return ColumnMapping(types.StringType(), lambda value: _to_json(to_document(value)))
@@ -318,14 +337,9 @@ def map_json(schema: object) -> ColumnMapping:
         others = [one for one in kind if one != "null"]
         kind = others[0] if len(others) == 1 else None
     if kind in _JSON_PLAIN:
-        found = _JSON_PLAIN[kind]
-        return ColumnMapping(found.kind, _nullable(found.convert))
+        return _or_null(_JSON_PLAIN[kind])
     if kind == "array":
-        item = map_json(schema.get("items"))
-        return ColumnMapping(
-            types.ArrayType(item.kind),
-            _nullable(lambda value: [item.convert(one) for one in value]),
-        )
+        return _or_null(_make_array(map_json(schema.get("items"))))
     return (_map_json_object(schema) or text) if kind == "object" else text
 
 
@@ -333,19 +347,9 @@ def _map_json_object(schema: Mapping[str, object]) -> ColumnMapping | None:
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and properties:
         fields = {str(name): map_json(one) for name, one in properties.items()}
-        kind = types.StructType([types.StructField(name, one.kind) for name, one in fields.items()])
-        converts = [(name, one.convert) for name, one in fields.items()]
-        return ColumnMapping(
-            kind, _nullable(lambda value: {name: one(value.get(name)) for name, one in converts})
-        )
+        return _or_null(_make_struct(fields, lambda value, name: value.get(name)))
     more = schema.get("additionalProperties")
-    if isinstance(more, Mapping):
-        inner = map_json(more)
-        return ColumnMapping(
-            types.MapType(types.StringType(), inner.kind),
-            _nullable(lambda value: {key: inner.convert(one) for key, one in value.items()}),
-        )
-    return None
+    return _or_null(_make_map(map_json(more))) if isinstance(more, Mapping) else None
 
 
 # Protobuf
@@ -377,7 +381,6 @@ def _map_message(described: Descriptor, above: tuple[str, ...]) -> ColumnMapping
     if name in _AS_JSON or not described.fields:
         return ColumnMapping(types.StringType(), _message_to_json)
     fields = {one.name: _map_field(one, (*above, name)) for one in described.fields}
-    kind = types.StructType([types.StructField(key, one.kind) for key, one in fields.items()])
     converts = [(one.name, fields[one.name].convert, one.has_presence) for one in described.fields]
 
     def convert(message: Any) -> object:
@@ -386,7 +389,7 @@ def _map_message(described: Descriptor, above: tuple[str, ...]) -> ColumnMapping
             for key, make, presence in converts
         }
 
-    return ColumnMapping(kind, convert)
+    return ColumnMapping(_struct_type(fields), convert)
 
 
 def _map_field(field: FieldDescriptor, above: tuple[str, ...]) -> ColumnMapping:
@@ -401,9 +404,7 @@ def _map_field(field: FieldDescriptor, above: tuple[str, ...]) -> ColumnMapping:
     single = _map_single(field, above)
     if not _is_repeated(field):
         return single
-    return ColumnMapping(
-        types.ArrayType(single.kind), lambda value: [single.convert(one) for one in value]
-    )
+    return _make_array(single)
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:

@@ -31,11 +31,9 @@ class MoldauDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Asked for by every `load()`: the first chance to say that an option is wrong."""
-        from moldau.spark.columns import source_schema
-        from moldau.spark.options import SourceOptions
+        from moldau.spark.readers import find_schema
 
-        options = SourceOptions.read(self.options)
-        return source_schema(include_headers=options.include_headers)
+        return find_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from moldau.spark.readers import make_batch_reader

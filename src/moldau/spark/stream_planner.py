@@ -14,16 +14,8 @@ from moldau.clock import Clock, SystemClock
 from moldau.errors import MoldauError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.spark.offset_reader import FoundPartitions, OffsetReader
-from moldau.spark.rules.offset_ranges import (
-    PartitionRange,
-    TriggerLimits,
-    describe_recreated,
-    find_losses,
-    keep_existing,
-    limit_ends,
-    may_wait_for_more,
-    plan_batch,
-)
+from moldau.spark.rules import offset_ranges
+from moldau.spark.rules.offset_ranges import PartitionRange, TriggerLimits
 from moldau.spark.rules.offsets import (
     NamedBound,
     Offsets,
@@ -165,15 +157,15 @@ class StreamPlanner:
         kept = without_topics(starts.offsets, recreated)
         if self._options.fail_on_data_loss:
             # Before Spark writes the offsets down, so that a query that fails can be repeated.
-            losses = find_losses(plan_batch(kept, ends.offsets, {}), {})
-            self._options.report_losses([*describe_recreated(recreated), *losses])
+            losses = offset_ranges.find_losses(offset_ranges.plan_batch(kept, ends.offsets, {}), {})
+            self._options.report_losses([*offset_ranges.describe_recreated(recreated), *losses])
         known = {**self._begin_new(kept, ends.offsets), **kept}
-        if self._fixed_end is None and may_wait_for_more(
+        if self._fixed_end is None and offset_ranges.may_wait_for_more(
             known, ends.offsets, limits, self._waited_ms()
         ):
             return starts
         sizes = self._bytes_per_offset(limits, ends.offsets)
-        found = ends._replace(offsets=limit_ends(known, ends.offsets, limits, sizes))
+        found = ends._replace(offsets=offset_ranges.limit_ends(known, ends.offsets, limits, sizes))
         if found != starts:
             self._last_batch_at = time.monotonic()
         return found
@@ -188,11 +180,18 @@ class StreamPlanner:
         recreated = lost | find_recreated(starts.topic_ids, ends.topic_ids)
         wanted = without_topics(ends.offsets, lost)
         earliest = self._offsets.earliest(sorted(wanted))
-        batch = plan_batch(without_topics(starts.offsets, recreated), wanted, earliest)
-        self._options.report_losses([*describe_recreated(recreated), *find_losses(batch, earliest)])
+        batch = offset_ranges.plan_batch(
+            without_topics(starts.offsets, recreated), wanted, earliest
+        )
+        self._options.report_losses(
+            [
+                *offset_ranges.describe_recreated(recreated),
+                *offset_ranges.find_losses(batch, earliest),
+            ]
+        )
         return [
             one._replace(topic_id=ends.topic_ids.get(one.partition.topic))
-            for one in keep_existing(batch.ranges, earliest, {})
+            for one in offset_ranges.keep_existing(batch.ranges, earliest, {})
         ]
 
     def _find_ends(

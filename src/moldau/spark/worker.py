@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from moldau.client.blocking_face import LoopThread
 from moldau.client.cluster import ClusterClient, client_settings
@@ -24,27 +24,22 @@ if TYPE_CHECKING:
 # Clients
 
 
-T = TypeVar("T")
-
 _ClientKey = tuple[int, str, tuple[tuple[str, str], ...]]
 
 
-class WorkerClient:
+class WorkerClient(LoopThread):
     """A cluster's client and the thread that its loop runs in. Blocks; for any thread."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._loop = LoopThread("moldau-spark")
+        super().__init__("moldau-spark")
         self.cluster = ClusterClient(
             options.bootstrap,
             client_settings(options.client, timeout_ms=options.client.default_api_timeout_ms),
         )
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run(work)
-
     def close(self) -> None:
-        self._loop.run(self.cluster.close())
-        self._loop.close()
+        self.run(self.cluster.close())
+        super().close()
 
 
 _clients: dict[_ClientKey, WorkerClient] = {}

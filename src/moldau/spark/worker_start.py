@@ -10,6 +10,7 @@ asks for it; for what follows, Spark waits as long as it takes. A shell, run as 
 from __future__ import annotations
 
 import os
+import runpy
 import socket
 import sys
 from collections.abc import Callable
@@ -33,8 +34,6 @@ def main(arguments: list[str]) -> None:
     sys.argv = arguments[1:]
     if address is not None and connection is not None:
         offer(address, connection)
-    import runpy
-
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -18,10 +18,11 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from moldau.errors import StartupError
 from moldau.spark.pipeline.rules.queries import (
@@ -32,6 +33,7 @@ from moldau.spark.pipeline.rules.queries import (
     parse_offset_log,
 )
 from moldau.spark.rules.offsets import TopicIds
+from moldau.storage.files import RealFiles
 
 _LOCK = "lock"
 _LOG = "spark.log"
@@ -136,23 +138,26 @@ def _find_last(folder: Path) -> int | None:
 # Files that are there whole or not at all, also after a crash
 
 
+FILES: Final = RealFiles()
+
+
 def write_whole(path: Path, text: str) -> None:
     """Put a file in place, or another in place of it."""
-    temporary = _write_temporary(path, text)
-    temporary.replace(path)
-    sync_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FILES.replace(path, text.encode())
 
 
 def create_whole(path: Path, text: str) -> bool:
     """Put a file in place unless there is one; whether it was put there."""
-    temporary = _write_temporary(path, text)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    write_whole(temporary, text)
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
         return False
     finally:
         temporary.unlink()
-    sync_folder(path.parent)
+    FILES.sync_folder(path.parent)
     return True
 
 
@@ -162,42 +167,3 @@ def find_text(path: Path) -> str | None:
         return path.read_text()
     except FileNotFoundError:
         return None
-
-
-def is_there(path: Path) -> bool:
-    """Whether a path exists; `OSError` when it cannot be known. From Python 3.14 on, `Path.exists`
-    is False then."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def sync_files(paths: Iterable[Path]) -> None:
-    """Have the disk take what others wrote."""
-    for path in paths:
-        _sync(path)
-
-
-def sync_folder(path: Path) -> None:
-    """Have the disk take names that were added to a folder or changed in it."""
-    _sync(path)
-
-
-def _write_temporary(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,15 +13,8 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from moldau.errors import MissingExtraError
-from moldau.spark.pipeline.checkpoint import sync_files, sync_folder
-from moldau.spark.pipeline.lake import (
-    LakeState,
-    Loaded,
-    Staging,
-    count_rows,
-    inspect_staged_files,
-    read_columns,
-)
+from moldau.spark.pipeline.checkpoint import FILES
+from moldau.spark.pipeline.lake import Lake, Loaded, Staging, count_rows, read_columns
 from moldau.spark.pipeline.rules.lake import NO_VALUE, Move, partition_values
 
 try:
@@ -33,34 +26,30 @@ except ImportError as error:
     ) from error
 
 
-class DeltaLake:
+class DeltaLake(Lake):
     """Commits batches to one table."""
 
-    def __init__(self, state: LakeState, *, target_bytes: int) -> None:
-        self.state = state
-        self._target_bytes = target_bytes
-
-    def begin(self, *, has_progress: bool) -> None:
+    def claim(self, *, has_progress: bool) -> None:
         """Take the table; raises ConfigurationError."""
-        self.state.begin(has_progress=has_progress)
+        super().claim(has_progress=has_progress)
         version = self._find_version()
         if version is not None and not has_progress:
-            self.state.refuse_empty_checkpoint(version)
+            self.refuse_empty_checkpoint(version)
 
     def is_loaded(self, batch_id: int) -> bool:
         version = self._find_version()
         return version is not None and version >= batch_id
 
-    def load(self, batch_id: int, staging: Staging) -> Loaded:
+    def load_batch(self, batch_id: int, staging: Staging) -> Loaded:
         """Commit what was staged for a batch."""
-        moves, loaded = inspect_staged_files(self.state, staging, batch_id)
+        moves, loaded = self.inspect_staged(staging, batch_id)
         if moves:
-            sync_files(self.state.folder / move.staged for move in moves)
+            self.sync_staged(moves)
             table = self._require_table(moves[0])
             actions: list[AddAction | RemoveAction] = [self._place(move) for move in moves]
-            for folder in {(self.state.folder / move.published).parent for move in moves}:
-                sync_folder(folder)
-            transaction = deltalake.Transaction(self.state.query_id, batch_id)
+            for folder in {(self.folder / move.published).parent for move in moves}:
+                FILES.sync_folder(folder)
+            transaction = deltalake.Transaction(self.query_id, batch_id)
             table.create_write_transaction(
                 actions,
                 mode="append",
@@ -68,7 +57,7 @@ class DeltaLake:
                 partition_by=list(partition_values(moves[0].published)),
                 commit_properties=deltalake.CommitProperties(app_transactions=[transaction]),
             )
-        self.state.drop(staging)
+        self.remove_staging(staging)
         return loaded
 
     def compact(self, folders: Iterable[str], *, is_closed: bool) -> int:
@@ -79,13 +68,13 @@ class DeltaLake:
         counts = table.optimize.compact(target_size=self._target_bytes)
         return int(counts["numFilesRemoved"]) - int(counts["numFilesAdded"])
 
-    def all_folders(self) -> list[str]:
+    def find_folders(self) -> list[str]:
         return []
 
     def _place(self, move: Move) -> AddAction:
-        path = self.state.folder / move.published
+        path = self.folder / move.published
         path.parent.mkdir(parents=True, exist_ok=True)
-        (self.state.folder / move.staged).replace(path)
+        (self.folder / move.staged).replace(path)
         details = path.stat()
         return AddAction(
             path=move.published,
@@ -99,21 +88,21 @@ class DeltaLake:
     def _find_version(self) -> int | None:
         """The last batch of this query that the table has."""
         table = self._find_table()
-        return None if table is None else table.transaction_version(self.state.query_id)
+        return None if table is None else table.transaction_version(self.query_id)
 
     def _find_table(self) -> deltalake.DeltaTable | None:
-        folder = str(self.state.folder)
+        folder = str(self.folder)
         return deltalake.DeltaTable(folder) if deltalake.DeltaTable.is_deltatable(folder) else None
 
     def _require_table(self, move: Move) -> deltalake.DeltaTable:
         """The table, with all columns of the files; made when there is none."""
-        columns = read_columns(self.state.folder / move.staged)
+        columns = read_columns(self.folder / move.staged)
         for name in partition_values(move.published):
             columns = columns.append(pa.field(name, pa.string()))
         table = self._find_table()
         if table is None:
             return deltalake.DeltaTable.create(
-                str(self.state.folder),
+                str(self.folder),
                 schema=columns,
                 partition_by=list(partition_values(move.published)) or None,
             )

@@ -411,12 +411,9 @@ class QueryTally:
         with self._lock:
             return self._kept
 
-    def counts(self, batch_id: int) -> bool:
-        return self.kept.counts(batch_id)
-
     def add(self, batch_id: int, found: SetAside) -> None:
         """Keep what a batch has set aside; returns when the disk has it."""
-        if not found or self.counts(batch_id):
+        if not found or self.kept.counts(batch_id):
             return
         tally = add_batch(self.kept, batch_id, found)
         self._checkpoint.write_tally(self._query, tally)
@@ -471,7 +468,7 @@ class DropCounter:
     def count(self, spark: SparkSession, batch_id: int, *, has_run: bool) -> None:
         """Count what a batch dropped. `has_run` tells whether Spark has worked on it just now; if
         not, it was written by a run that ended before it could count."""
-        if self._tally.counts(batch_id):
+        if self._tally.kept.counts(batch_id):
             return
         execution = self._require_query()._jsq.streamingQuery().lastExecution()
         facts: BatchFacts | None = None

@@ -12,50 +12,23 @@ import json
 import shutil
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from moldau.errors import ConfigurationError, InvariantViolation
-from moldau.spark.pipeline.checkpoint import (
-    create_whole,
-    find_text,
-    is_there,
-    sync_files,
-    sync_folder,
-    write_whole,
-)
+from moldau.spark.pipeline.checkpoint import FILES, create_whole, find_text, write_whole
 from moldau.spark.pipeline.model import LakeSink
-from moldau.spark.pipeline.rules.lake import (
-    COMMON_METADATA,
-    COMPACTION_ENTRY,
-    JOURNAL_FOLDER,
-    STAGING_FOLDER,
-    STATE_FOLDER,
-    FileSize,
-    JournalEntry,
-    Move,
-    batch_entry,
-    count_late,
-    decode_entry,
-    encode_entry,
-    find_batch_id,
-    grow_columns,
-    is_published_part,
-    partition_values,
-    plan_compaction,
-    plan_end,
-    plan_moves,
-    query_folder,
-    short_query,
-)
+from moldau.spark.pipeline.rules import lake as layout
+from moldau.spark.pipeline.rules.lake import JournalEntry, Move
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,18 +53,40 @@ class Staging:
     folder: Path
 
 
-class LakeState:
-    """The state of one lake, for one query."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What became of a batch."""
 
-    def __init__(self, folder: Path, query_id: str) -> None:
+    row_count: int
+    size_bytes: int
+    rows_by_folder: dict[str, int]
+
+
+class Lake(ABC):
+    """Where batches of one query go: a folder of Parquet files, or a Delta table."""
+
+    def __init__(self, folder: Path, query_id: str, *, target_bytes: int) -> None:
         self.folder = folder
         self.query_id = query_id
-        self._own = query_folder(query_id)
-        self._journal = folder / self._own / JOURNAL_FOLDER
+        self._target_bytes = target_bytes
+        self._own = layout.query_folder(query_id)
+        self._journal = folder / self._own / layout.JOURNAL_FOLDER
+
+    @abstractmethod
+    def load_batch(self, batch_id: int, staging: Staging) -> Loaded:
+        """Publish what was staged for a batch."""
+
+    @abstractmethod
+    def compact(self, folders: Iterable[str], *, is_closed: bool) -> int:
+        """Merge small files in these folders; how many files there are fewer."""
+
+    @abstractmethod
+    def find_folders(self) -> list[str]:
+        """The folders that have files of pipelines, relative to the lake."""
 
     # Beginning
 
-    def begin(self, *, has_progress: bool) -> None:
+    def claim(self, *, has_progress: bool) -> None:
         """Take the lake, and finish what an earlier run left; raises ConfigurationError.
 
         `has_progress` tells whether Spark's checkpoint knows of any batch.
@@ -103,11 +98,11 @@ class LakeState:
             self.refuse_empty_checkpoint(max(entries))
         self._finish_compaction()
         for batch_id in entries:
-            self._apply(self._read(batch_entry(batch_id)))
+            self._apply(self._read(layout.batch_entry(batch_id)))
         self._clear_staging()
 
     def _require_own(self) -> None:
-        owner = self.folder / STATE_FOLDER / _OWNER
+        owner = self.folder / layout.STATE_FOLDER / _OWNER
         if create_whole(owner, json.dumps({"query": self.query_id})):
             return
         found = json.loads(owner.read_text()).get("query")
@@ -126,12 +121,12 @@ class LakeState:
             "checkpoint back, or load into another folder"
         )
 
-    def grow(self, columns: Mapping[str, str]) -> None:
+    def add_columns(self, columns: Mapping[str, str]) -> None:
         """Note the columns of what will be written; raises ConfigurationError."""
-        path = self.folder / STATE_FOLDER / _COLUMNS
+        path = self.folder / layout.STATE_FOLDER / _COLUMNS
         text = find_text(path)
         kept: dict[str, str] = {} if text is None else json.loads(text)
-        grown = grow_columns(kept, columns, str(self.folder))
+        grown = layout.grow_columns(kept, columns, str(self.folder))
         if grown != kept:
             write_whole(path, json.dumps(grown, indent=1))
 
@@ -139,42 +134,65 @@ class LakeState:
 
     def is_loaded(self, batch_id: int) -> bool:
         """Whether the batch counts as loaded; what was left of its moves is done."""
-        text = find_text(self._journal / batch_entry(batch_id))
+        text = find_text(self._journal / layout.batch_entry(batch_id))
         if text is None:
             return False
-        self._apply(decode_entry(text, batch_entry(batch_id)))
+        self._apply(layout.decode_entry(text, layout.batch_entry(batch_id)))
         return True
 
     def new_staging(self, label: str) -> Staging:
         """A folder of its own for one attempt; not made yet."""
-        name = f"{self._own}/{STAGING_FOLDER}/{label}-{uuid.uuid4().hex}"
+        name = f"{self._own}/{layout.STAGING_FOLDER}/{label}-{uuid.uuid4().hex}"
         return Staging(name=name, folder=self.folder / name)
 
-    def publish(self, batch_id: int, entry: JournalEntry) -> bool:
+    def inspect_staged(self, staging: Staging, batch_id: int) -> tuple[list[Move], Loaded]:
+        """What was staged, and where it will go."""
+        staged = [
+            str(path.relative_to(staging.folder)) for path in staging.folder.rglob("*.parquet")
+        ]
+        moves = layout.plan_moves(self.query_id, batch_id, staging.name, staged)
+        rows: dict[str, int] = defaultdict(int)
+        size_bytes = 0
+        for move in moves:
+            path = self.folder / move.staged
+            rows[move.published.rpartition("/")[0]] += count_rows(path)
+            size_bytes += path.stat().st_size
+        return moves, Loaded(
+            row_count=sum(rows.values()), size_bytes=size_bytes, rows_by_folder=dict(rows)
+        )
+
+    def sync_staged(self, moves: Iterable[Move]) -> None:
+        """Have the disk take what Spark wrote."""
+        for move in moves:
+            FILES.sync_folder(self.folder / move.staged)
+
+    def publish_batch(self, batch_id: int, entry: JournalEntry) -> bool:
         """Make the batch count, then show its files; False when it counts already."""
-        sync_files(self.folder / move.staged for move in entry.moves)
-        is_first = create_whole(self._journal / batch_entry(batch_id), encode_entry(entry))
+        self.sync_staged(entry.moves)
+        is_first = create_whole(
+            self._journal / layout.batch_entry(batch_id), layout.encode_entry(entry)
+        )
         if is_first:
             self._apply(entry)
             self._forget_before(batch_id - _KEPT_ENTRIES)
         return is_first
 
-    def replace(self, entry: JournalEntry) -> None:
+    def replace_files(self, entry: JournalEntry) -> None:
         """Put merged files in the place of others."""
-        sync_files(self.folder / move.staged for move in entry.moves)
-        write_whole(self._journal / COMPACTION_ENTRY, encode_entry(entry))
+        self.sync_staged(entry.moves)
+        write_whole(self._journal / layout.COMPACTION_ENTRY, layout.encode_entry(entry))
         self._finish_compaction()
 
-    def drop(self, staging: Staging) -> None:
+    def remove_staging(self, staging: Staging) -> None:
         shutil.rmtree(staging.folder, ignore_errors=True)
 
     # The journal
 
     def _finish_compaction(self) -> None:
-        path = self._journal / COMPACTION_ENTRY
+        path = self._journal / layout.COMPACTION_ENTRY
         text = find_text(path)
         if text is not None:
-            self._apply(decode_entry(text, COMPACTION_ENTRY))
+            self._apply(layout.decode_entry(text, layout.COMPACTION_ENTRY))
             path.unlink()
 
     def _apply(self, entry: JournalEntry) -> None:
@@ -184,29 +202,29 @@ class LakeState:
             (self.folder / name).unlink(missing_ok=True)
         for move in entry.moves:
             staged, published = self.folder / move.staged, self.folder / move.published
-            if is_there(staged):
+            if FILES.exists(staged):
                 published.parent.mkdir(parents=True, exist_ok=True)
                 staged.replace(published)
                 folders.add(published.parent)
         for folder in folders:
-            sync_folder(folder)
+            FILES.sync_folder(folder)
 
     def _read(self, name: str) -> JournalEntry:
-        return decode_entry((self._journal / name).read_text(), name)
+        return layout.decode_entry((self._journal / name).read_text(), name)
 
     def _batch_entries(self) -> list[int]:
-        found = (find_batch_id(path.name) for path in self._journal.iterdir())
+        found = (layout.find_batch_id(path.name) for path in self._journal.iterdir())
         return sorted(batch_id for batch_id in found if batch_id is not None)
 
     def _forget_before(self, batch_id: int) -> None:
         for old in self._batch_entries():
             if old >= batch_id:
                 return
-            (self._journal / batch_entry(old)).unlink(missing_ok=True)
+            (self._journal / layout.batch_entry(old)).unlink(missing_ok=True)
 
     def _clear_staging(self) -> None:
         """What was staged and is in no entry was never published, and is loaded anew."""
-        shutil.rmtree(self.folder / self._own / STAGING_FOLDER, ignore_errors=True)
+        shutil.rmtree(self.folder / self._own / layout.STAGING_FOLDER, ignore_errors=True)
 
 
 # Parquet files, read and merged by pyarrow in the driver
@@ -291,58 +309,23 @@ def _find_compression(path: Path) -> str:
 # A folder of Parquet files, loaded exactly once for every reader
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What became of a batch."""
-
-    row_count: int
-    size_bytes: int
-    rows_by_folder: dict[str, int]
-
-
-def inspect_staged_files(
-    state: LakeState, staging: Staging, batch_id: int
-) -> tuple[list[Move], Loaded]:
-    """What was staged, and where it will go."""
-    staged = [str(path.relative_to(staging.folder)) for path in staging.folder.rglob("*.parquet")]
-    moves = plan_moves(state.query_id, batch_id, staging.name, staged)
-    rows: dict[str, int] = defaultdict(int)
-    size_bytes = 0
-    for move in moves:
-        path = state.folder / move.staged
-        rows[move.published.rpartition("/")[0]] += count_rows(path)
-        size_bytes += path.stat().st_size
-    loaded = Loaded(row_count=sum(rows.values()), size_bytes=size_bytes, rows_by_folder=dict(rows))
-    return moves, loaded
-
-
-class ParquetLake:
+class ParquetLake(Lake):
     """Publishes batches into one folder, and merges its small files."""
 
-    def __init__(self, state: LakeState, *, target_bytes: int, min_files: int) -> None:
-        self.state = state
-        self._target_bytes = target_bytes
+    def __init__(self, folder: Path, query_id: str, *, target_bytes: int, min_files: int) -> None:
+        super().__init__(folder, query_id, target_bytes=target_bytes)
         self._min_files = min_files
 
-    def begin(self, *, has_progress: bool) -> None:
-        """Take the folder, and finish what an earlier run left; raises ConfigurationError."""
-        self.state.begin(has_progress=has_progress)
-
-    def is_loaded(self, batch_id: int) -> bool:
-        return self.state.is_loaded(batch_id)
-
-    def load(self, batch_id: int, staging: Staging) -> Loaded:
-        """Publish what was staged for a batch."""
-        moves, loaded = inspect_staged_files(self.state, staging, batch_id)
+    def load_batch(self, batch_id: int, staging: Staging) -> Loaded:
+        moves, loaded = self.inspect_staged(staging, batch_id)
         if moves:
             self._note_columns(moves[0])
             entry = JournalEntry(remove=(), moves=tuple(moves), row_count=loaded.row_count)
-            self.state.publish(batch_id, entry)
-        self.state.drop(staging)
+            self.publish_batch(batch_id, entry)
+        self.remove_staging(staging)
         return loaded
 
     def compact(self, folders: Iterable[str], *, is_closed: bool) -> int:
-        """Merge small files in these folders; how many files there are fewer."""
         fewer = 0
         for folder in sorted(folders):
             for group in self._plan(folder, is_closed):
@@ -350,22 +333,21 @@ class ParquetLake:
                 fewer += len(group) - 1
         return fewer
 
-    def all_folders(self) -> list[str]:
-        """The folders that have files of pipelines, relative to the lake."""
+    def find_folders(self) -> list[str]:
         found = {
-            str(path.parent.relative_to(self.state.folder))
-            for path in self.state.folder.rglob("*.parquet")
-            if is_published_part(path.name) and not _is_hidden(path, self.state.folder)
+            str(path.parent.relative_to(self.folder))
+            for path in self.folder.rglob("*.parquet")
+            if layout.is_published_part(path.name) and not _is_hidden(path, self.folder)
         }
         return sorted("" if folder == "." else folder for folder in found)
 
     def _plan(self, folder: str, is_closed: bool) -> list[tuple[str, ...]]:
         files = [
-            FileSize(path=str(path.relative_to(self.state.folder)), size_bytes=path.stat().st_size)
-            for path in (self.state.folder / folder).glob("*.parquet")
-            if is_published_part(path.name)
+            layout.FileSize(path=str(path.relative_to(self.folder)), size_bytes=path.stat().st_size)
+            for path in (self.folder / folder).glob("*.parquet")
+            if layout.is_published_part(path.name)
         ]
-        return plan_compaction(
+        return layout.plan_compaction(
             files,
             target_bytes=self._target_bytes,
             min_files=self._min_files,
@@ -373,22 +355,22 @@ class ParquetLake:
         )
 
     def _merge(self, folder: str, group: tuple[str, ...]) -> None:
-        staging = self.state.new_staging("compact")
+        staging = self.new_staging("compact")
         # By chance: a name that came again could take the place of rows that nobody merged.
-        name = f"merged-{short_query(self.state.query_id)}-{uuid.uuid4().hex}.parquet"
-        rows = merge_files([self.state.folder / path for path in group], staging.folder / name)
+        name = f"merged-{layout.short_query(self.query_id)}-{uuid.uuid4().hex}.parquet"
+        rows = merge_files([self.folder / path for path in group], staging.folder / name)
         published = f"{folder}/{name}" if folder else name
         move = Move(staged=f"{staging.name}/{name}", published=published)
-        self.state.replace(JournalEntry(remove=group, moves=(move,), row_count=rows))
-        self.state.drop(staging)
+        self.replace_files(JournalEntry(remove=group, moves=(move,), row_count=rows))
+        self.remove_staging(staging)
 
     def _note_columns(self, move: Move) -> None:
         """Keep `_common_metadata` complete: a reader that takes its columns misses none."""
-        path = self.state.folder / COMMON_METADATA
-        new = read_columns(self.state.folder / move.staged)
-        for name in partition_values(move.published):
+        path = self.folder / layout.COMMON_METADATA
+        new = read_columns(self.folder / move.staged)
+        for name in layout.partition_values(move.published):
             new = new.append(pa.field(name, pa.string()))
-        kept = read_columns(path) if is_there(path) else pa.schema([])
+        kept = read_columns(path) if FILES.exists(path) else pa.schema([])
         grown = pa.unify_schemas([kept, new])
         if grown != kept:
             write_columns(grown, path)
@@ -405,18 +387,6 @@ def _is_hidden(path: Path, root: Path) -> bool:
 Now = Callable[[], datetime]
 
 
-class Lake(Protocol):
-    """Where batches go: a folder of Parquet files, or a Delta table."""
-
-    state: LakeState
-
-    def begin(self, *, has_progress: bool) -> None: ...
-    def is_loaded(self, batch_id: int) -> bool: ...
-    def load(self, batch_id: int, staging: Staging) -> Loaded: ...
-    def compact(self, folders: Iterable[str], *, is_closed: bool) -> int: ...
-    def all_folders(self) -> list[str]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTotals:
     """What a run has loaded so far."""
@@ -429,47 +399,52 @@ class LoadTotals:
 
 def open_lake(sink: LakeSink, query_id: str) -> Lake:
     """The lake of a sink, in the hands of one query."""
-    state = LakeState(Path(sink.folder), query_id)
+    folder = Path(sink.folder)
     if sink.format == "delta":
         from moldau.spark.pipeline.delta_lake import DeltaLake
 
-        return DeltaLake(state, target_bytes=sink.target_file_bytes)
-    return ParquetLake(state, target_bytes=sink.target_file_bytes, min_files=sink.compact_min_files)
+        return DeltaLake(folder, query_id, target_bytes=sink.target_file_bytes)
+    return ParquetLake(
+        folder,
+        query_id,
+        target_bytes=sink.target_file_bytes,
+        min_files=sink.compact_min_files,
+    )
 
 
 class LakeLoader:
     """Loads the batches of one query."""
 
     def __init__(self, sink: LakeSink, folders: dict[str, str], now: Now) -> None:
-        self._taken: Lake | None = None
+        self._opened: Lake | None = None
         self._sink = sink
         self._folders = folders
         self._now = now
         self._lock = threading.Lock()
         self._totals = LoadTotals()
 
-    def take(self, lake: Lake) -> None:
+    def use_lake(self, lake: Lake) -> None:
         """Load into this lake; called before the first batch."""
-        self._taken = lake
+        self._opened = lake
 
     @property
     def _lake(self) -> Lake:
-        if self._taken is None:
+        if self._opened is None:
             raise InvariantViolation(f"sink {self._sink.name} loads before it has its lake")
-        return self._taken
+        return self._opened
 
     @property
     def totals(self) -> LoadTotals:
         with self._lock:
             return self._totals
 
-    def load(self, frame: DataFrame, batch_id: int) -> bool:
+    def load_batch(self, frame: DataFrame, batch_id: int) -> bool:
         """Load one batch, unless it has been loaded: Spark may not know that. Whether it did."""
         if self._lake.is_loaded(batch_id):
             return False
-        staging = self._lake.state.new_staging(f"{batch_id:010d}")
+        staging = self._lake.new_staging(f"{batch_id:010d}")
         self._stage(frame, staging)
-        loaded = self._lake.load(batch_id, staging)
+        loaded = self._lake.load_batch(batch_id, staging)
         self._count(loaded)
         if self._sink.compact and loaded.row_count:
             self._add_merged(self._compact(loaded.rows_by_folder))
@@ -478,7 +453,7 @@ class LakeLoader:
     def finish(self) -> None:
         """Merge what is left of small files; called when a run that has an end is over."""
         if self._sink.compact:
-            self._add_merged(self._lake.compact(self._lake.all_folders(), is_closed=True))
+            self._add_merged(self._lake.compact(self._lake.find_folders(), is_closed=True))
 
     def _stage(self, frame: DataFrame, staging: Staging) -> None:
         staged = frame.withColumns({name: F.expr(sql) for name, sql in self._folders.items()})
@@ -491,14 +466,16 @@ class LakeLoader:
         now = self._now()
         late_after = timedelta(milliseconds=self._sink.late_after_ms)
         closed = [
-            one for one in folders if (end := plan_end(one)) is not None and end + late_after < now
+            one
+            for one in folders
+            if (end := layout.plan_end(one)) is not None and end + late_after < now
         ]
         fewer = self._lake.compact(closed, is_closed=True) if closed else 0
         still_open = set(folders) - set(closed)
         return fewer + (self._lake.compact(still_open, is_closed=False) if still_open else 0)
 
     def _count(self, loaded: Loaded) -> None:
-        late = count_late(
+        late = layout.count_late(
             loaded.rows_by_folder,
             now=self._now(),
             late_after=timedelta(milliseconds=self._sink.late_after_ms),

@@ -141,7 +141,7 @@ class _Planner:
         tally = QueryTally(self._checkpoint, name)
 
         def write(letters: DataFrame, batch_id: int) -> None:
-            if not tally.counts(batch_id):
+            if not tally.kept.counts(batch_id):
                 count = write_dead_letters(letters, self._kafka, topic)
                 tally.add(batch_id, SetAside(dead_letters=count))
 
@@ -187,7 +187,7 @@ class _Planner:
         counter = self._find_counter(sink.name, frame, "append", tally)
 
         def load(batch: DataFrame, batch_id: int) -> None:
-            has_run = loader.load(batch, batch_id)
+            has_run = loader.load_batch(batch, batch_id)
             if counter is not None:
                 counter.count(batch.sparkSession, batch_id, has_run=has_run)
 
@@ -195,9 +195,9 @@ class _Planner:
 
         def start() -> StreamingQuery:
             lake = open_lake(sink, self._checkpoint.query_id(sink.name))
-            lake.begin(has_progress=self._checkpoint.has_progress(sink.name))
-            lake.state.grow(columns)
-            loader.take(lake)
+            lake.claim(has_progress=self._checkpoint.has_progress(sink.name))
+            lake.add_columns(columns)
+            loader.use_lake(lake)
             return writer.start()
 
         return PlannedQuery(

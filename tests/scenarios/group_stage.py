@@ -377,7 +377,8 @@ class Stage:
         self.groups.limits = self.limits
 
     def _do_show(self, names: list[str], options: dict[str, str]) -> None:
-        found = self.groups.describe(GROUP)
+        group = self.groups.find(GROUP)
+        found = group.describe() if isinstance(group, ClassicGroup) else None
         if found is None:
             self._lines.append("there is no such group")
             return

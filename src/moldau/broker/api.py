@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from moldau.broker.authentication import SaslSession
     from moldau.broker.auto_topic_creation import AutoTopicCreation, InternalTopics
-    from moldau.broker.coordinators import ShareCoordination, ShareLag
+    from moldau.broker.coordinators import ShareLag
     from moldau.broker.fetch import FetchSessions
     from moldau.broker.monitoring.client_telemetry import ClientTelemetry
     from moldau.broker.purgatory import Purgatory
@@ -316,7 +316,10 @@ class Services:
     groups: GroupCoordinator
     transaction_verifier: TransactionVerifier
     transactions: TransactionCoordinator
-    share_coordination: ShareCoordination
+    share_coordinator: ShareCoordinator
+    share_persister: SharePersister
+    share_lag: ShareLag
+    shares: Shares
     purgatory: Purgatory
     leader_quota: ReplicationQuota
     quotas: ClientQuotas
@@ -352,22 +355,6 @@ class Services:
         if self.broker_id in brokers:
             return brokers
         return {**brokers, self.broker_id: self.describe_self()}
-
-    @property
-    def share_coordinator(self) -> ShareCoordinator:
-        return self.share_coordination.coordinator
-
-    @property
-    def share_persister(self) -> SharePersister:
-        return self.share_coordination.persister
-
-    @property
-    def share_lag(self) -> ShareLag:
-        return self.share_coordination.lag
-
-    @property
-    def shares(self) -> Shares:
-        return self.share_coordination.shares
 
     async def change_topics(
         self, work: Coroutine[Any, Any, None], changed: Iterable[str], timeout_ms: int

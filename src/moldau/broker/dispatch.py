@@ -374,7 +374,7 @@ class RequestPump:
         if self._muted is not None:
             self._muted.end()
         self._end_task()
-        self._services.share_coordination.on_connection_closed(self._connection)
+        self._services.shares.on_connection_closed(self._connection)
 
     def _end_task(self) -> None:
         """Nobody waits for the answer. A handler that has to finish its work first does so."""

@@ -17,12 +17,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Protocol
 
 from moldau.broker.api import Services
-from moldau.broker.coordinators import ShareCoordination
 from moldau.broker.fetch import FetchSession, FetchSessions, FetchWait
 from moldau.broker.throttling import RequestThrottle
 from moldau.clock import Clock, Timer
 from moldau.coordinators.groups.coordinator import GroupCoordinator
 from moldau.coordinators.shares.coordinator import ShareCoordinator
+from moldau.coordinators.shares.share_partitions import Shares
 from moldau.coordinators.transactions.coordinator import TransactionCoordinator
 from moldau.model import INTERNAL_TOPICS, Offset, TopicPartition
 from moldau.net.port import Chunk
@@ -325,7 +325,7 @@ class PartitionEvents:
         self._coordinators: tuple[
             GroupCoordinator | TransactionCoordinator | ShareCoordinator, ...
         ] = ()
-        self._shares: ShareCoordination | None = None
+        self._shares: Shares | None = None
         self._isr_keeper: IsrKeeper | None = None
         self._damage_watch: DamageWatch | None = None
         self._fetchers: ReplicaFetchers | None = None
@@ -338,14 +338,15 @@ class PartitionEvents:
         partitions: Partitions,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
-        shares: ShareCoordination,
+        share_coordinator: ShareCoordinator,
+        shares: Shares,
         isr_keeper: IsrKeeper,
         damage_watch: DamageWatch,
         fetchers: ReplicaFetchers,
     ) -> None:
         """They know each other through this, and so come into being after it."""
         self._partitions = partitions
-        self._coordinators = (groups, transactions, shares.coordinator)
+        self._coordinators = (groups, transactions, share_coordinator)
         self._shares = shares
         self._isr_keeper = isr_keeper
         self._damage_watch = damage_watch
@@ -360,10 +361,11 @@ class PartitionEvents:
         self._purgatory.on_change(topic_partition)
         if self._fetchers is not None:
             self._fetchers.look_again(topic_partition)
-        if self._shares is not None:
-            self._shares.on_partition_changed(topic_partition)
-        if topic_partition.topic in INTERNAL_TOPICS and self._partitions is not None:
-            found = self._partitions.find(*topic_partition)
+        if self._partitions is None or self._shares is None:
+            return
+        found = self._partitions.find(*topic_partition)
+        self._shares.partitions.on_partition_changed(topic_partition, found)
+        if topic_partition.topic in INTERNAL_TOPICS:
             for coordinator in self._coordinators:
                 coordinator.on_partition_changed(topic_partition, found)
 

@@ -389,7 +389,7 @@ class _ShareLogs:
             machine = self._machines.get(state.leader)
             if place.topic != SHARE_GROUP_STATE_TOPIC or machine is None or machine.broker is None:
                 continue
-            shard = machine.broker.services.share_coordinator._leads.find(place.partition)
+            shard = machine.broker.services.share_coordinator.find_shard(place.partition)
             logged = ShareStates()
             for batch in read_log(machine.files, DATA_FOLDER, place):
                 for record in _records_in(batch):

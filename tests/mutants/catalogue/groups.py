@@ -56,7 +56,10 @@ MUTANTS = (
         breaks="an offset commit is answered before its record is committed",
         edits=(
             Edit(
-                _SHARD, "GroupShard._perform", "self._is_closed or self._queue.is_committed", "True"
+                _SHARD,
+                "GroupShard._perform",
+                "self.is_closed or self._deferred.is_committed",
+                "True",
             ),
         ),
         seeds=Seeds(
@@ -118,8 +121,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE_SHARD,
-                "CoordinatorShard.ask",
-                "self._queue.is_committed",
+                "CoordinatorShard.read_state",
+                "self._deferred.is_committed",
                 "self._log.end_offset >= 0",
             ),
         ),
@@ -135,7 +138,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADS,
-                "CoordinatorRuntime._lead",
+                "CoordinatorRuntime._start_shard",
                 "partition.log.log_start_offset == partition.log.log_end_offset",
                 "partition.log.log_start_offset <= partition.log.log_end_offset",
             ),
@@ -149,9 +152,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADS,
-                "CoordinatorRuntime.require",
-                "not lead.partition.holds_lease",
-                "lead.partition is None",
+                "CoordinatorRuntime.require_shard",
+                "not context.partition.holds_lease",
+                "context.partition is None",
             ),
         ),
         tests=(

@@ -235,10 +235,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.coordinators.groups.coordinator",
-                "ShareGroups.delete_offsets",
-                "_whole_topics(answer.partitions, await self._keeper.delete(group_id, "
-                "answer.partitions))",
-                "frozenset(answer.partitions)",
+                "GroupCoordinator.delete_share_offsets",
+                "await self._persister.delete(group_id, answer.partitions)",
+                "{(one, each) for one, some in answer.partitions.items() for each in some}",
             ),
         ),
         seeds=Seeds(count=25, shares=True, by=("SHR-13",)),

@@ -17,7 +17,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.coordinators.transactions.coordinator",
-                "TransactionShard._begin",
+                "TransactionShard._on_loaded",
                 "for markers in self._machine.markers(): ...",
                 "self._machine.markers()",
             ),

@@ -50,7 +50,7 @@ async def handle(
     try:
         require_group(context, AclOperation.READ, request.group_id)
         names = {topic_id: name for name, topic_id in ids.items()}
-        error, done = await services.groups.shares.alter_offsets(request.group_id, states, names)
+        error, done = await services.groups.alter_share_offsets(request.group_id, states, names)
     except KafkaError as fault:
         error, message = fault.code, str(fault)
     audit_change(context, f"Group:{request.group_id}", error)

@@ -56,7 +56,7 @@ def handle(
         return shape_heartbeat(ConsumerHeartbeatAnswer(error=denied))
     event = _event_of(request, context)
     return respond(
-        lambda: services.groups.consumer_heartbeat(event),
+        lambda: services.groups.submit(event),
         shape_heartbeat,
         lambda error: shape_heartbeat(ConsumerHeartbeatAnswer(error=error)),
     )

@@ -32,14 +32,14 @@ async def handle(
     responses: list[dict[str, object]] = []
     try:
         require_group(context, AclOperation.DELETE, request.group_id)
-        states = await services.groups.shares.state_topics(request.group_id)
+        states = await services.groups.find_state_topics(request.group_id)
         kept = {
             topic.name: topic_id
             for topics in (states.initializing, states.initialized)
             for topic_id, topic in topics.items()
         } | {name: topic_id for topic_id, name in states.deleting.items()}
         wanted = frozenset(kept[name] for name in names if name in kept and name not in denied)
-        error, done = await services.groups.shares.delete_offsets(request.group_id, wanted)
+        error, done = await services.groups.delete_share_offsets(request.group_id, wanted)
         if error is ErrorCode.none:
             responses = [
                 _refuse(name) if name in denied else _shape(name, kept.get(name), done, context)

@@ -66,7 +66,7 @@ async def _describe(
     topics: list[dict[str, object]] = []
     try:
         require_group(context, AclOperation.DESCRIBE, group.group_id)
-        states = await services.groups.shares.state_topics(group.group_id)
+        states = await services.groups.find_state_topics(group.group_id)
         wanted = _wanted(group, states, context)
         topics = await _describe_topics(group.group_id, wanted, states, services)
     except KafkaError as fault:

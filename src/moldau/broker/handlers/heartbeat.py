@@ -34,7 +34,7 @@ def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[dic
         member_id=request.member_id,
         instance_id=getattr(request, "group_instance_id", None),
     )
-    return respond(lambda: groups.heartbeat(event), _shape, _refuse)
+    return respond(lambda: groups.submit(event), _shape, _refuse)
 
 
 def _shape(answer: CodeAnswer) -> dict[str, object]:

@@ -47,7 +47,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Eventually[dic
     groups = context.services.groups
     event = _event_of(request, context)
     return respond(
-        lambda: groups.join(event), lambda answer: _shape(answer, context.version), refuse
+        lambda: groups.submit(event), lambda answer: _shape(answer, context.version), refuse
     )
 
 

@@ -43,7 +43,7 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> Eventually[di
         return refuse(ErrorCode.group_authorization_failed)
     groups = context.services.groups
     event = Leave(group_id=request.group_id, members=_members_of(request, version))
-    return respond(lambda: groups.leave(event), shape, refuse)
+    return respond(lambda: groups.submit(event), shape, refuse)
 
 
 def _members_of(request: LeaveGroupRequest, version: int) -> tuple[LeavingMember, ...]:

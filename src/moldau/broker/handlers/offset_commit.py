@@ -54,7 +54,7 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Eventually[
         knows_epochs=context.version >= _FIRST_WITH_EPOCHS,
     )
     return respond(
-        lambda: groups.commit_offsets(event),
+        lambda: groups.submit(event),
         commit.shape,
         lambda error: commit.shape(PartitionsAnswer(error=error)),
     )

@@ -38,7 +38,7 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[
             return _refuse(answer.error)
         return _shape(request, dict(zip(wanted, answer.errors, strict=True)), denied)
 
-    return respond(lambda: groups.delete_offsets(event), shape, _refuse)
+    return respond(lambda: groups.submit(event), shape, _refuse)
 
 
 def _denied_topics(request: OffsetDeleteRequest, context: RequestContext) -> frozenset[str]:

@@ -25,7 +25,7 @@ async def handle(request: ShareGroupDescribeRequest, context: RequestContext) ->
         request.group_ids,
         context,
         noun="share group",
-        find=context.services.groups.shares.describe,
+        find=context.services.groups.describe_share_group,
         shape_member=_shape_member,
         tells_operations=request.include_authorized_operations,
     )

@@ -55,7 +55,7 @@ def handle(
         topics=None if names is None else frozenset(names),
     )
     return respond(
-        lambda: services.groups.shares.heartbeat(event),
+        lambda: services.groups.share_heartbeat(event),
         shape_heartbeat,
         lambda error: shape_heartbeat(ConsumerHeartbeatAnswer(error=error)),
     )

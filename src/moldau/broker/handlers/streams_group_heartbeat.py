@@ -80,7 +80,7 @@ async def handle(
         return _refuse(denied)
     event = _event_of(request, topology, context)
     try:
-        answer = await wait_for_answer(services.groups.streams_heartbeat(event))
+        answer = await wait_for_answer(services.groups.submit(event))
     except KafkaError as error:
         return _refuse(error.code)
     if answer.missing:

@@ -38,7 +38,7 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> Eventually[dic
         return _refuse(ErrorCode.group_authorization_failed)
     groups = context.services.groups
     event = _event_of(request)
-    return respond(lambda: groups.sync(event), _shape, _refuse)
+    return respond(lambda: groups.submit(event), _shape, _refuse)
 
 
 def _find_fault(request: SyncGroupRequest, version: int) -> ErrorCode | None:

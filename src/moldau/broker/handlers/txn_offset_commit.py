@@ -108,5 +108,5 @@ async def _submit(
         instance_id=getattr(request, "group_instance_id", None),
         offsets=tuple(commit.offsets),
     )
-    answer = groups.commit_transaction_offsets(event)
+    answer = groups.submit(event)
     return await wait_for_answer(answer)

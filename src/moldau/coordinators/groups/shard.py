@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from moldau.clock import Clock, Timer
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -22,6 +22,7 @@ from moldau.coordinators.groups.rules.events import (
     AppendFailed,
     GroupAnswer,
     GroupEvent,
+    GroupRequest,
     GroupTimer,
     TasksAssigned,
     TimerFired,
@@ -44,7 +45,7 @@ from moldau.coordinators.runtime.shard import CoordinatorShard, Eventually, Shar
 from moldau.errors import ErrorCode, KafkaError
 from moldau.records.record_batch import ControlType, EndTransactionMarker
 
-T = TypeVar("T")
+A = TypeVar("A")
 
 _log = logging.getLogger("moldau.coordinators")
 
@@ -71,22 +72,21 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
         self._image = image
         self._on_message = on_message
         self._initialize = initialize  # has share coordinators begin states
-        self._on_loaded = on_loaded
+        self._notify_loaded = on_loaded
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._timers: dict[GroupTimer, Timer] = {}
         self._assigning: dict[str, Timer] = {}  # the next slice of a streams group's assignment
-        log.watch(self._queue.release)
 
     # Life
 
     def _make_machine(self) -> Groups:
         return Groups(self._machine.limits)
 
-    def _begin(self) -> None:
+    def _on_loaded(self) -> None:
         self._perform(self._machine.begin(self._image()), NO_REQUEST)
         if self._machine:
-            self._on_loaded(self)
+            self._notify_loaded(self)
 
     def close(self) -> None:
         for timer in (*self._timers.values(), *self._assigning.values()):
@@ -96,7 +96,7 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(self._elsewhere())
+                future.set_exception(self._not_coordinator())
         super().close()
 
     def set_limits(self, limits: GroupLimits) -> None:
@@ -104,17 +104,17 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
 
     # Requests
 
-    def submit(self, event: GroupEvent) -> Eventually[GroupAnswer]:
+    def submit(self, event: GroupRequest[A]) -> Eventually[A]:
         """Handle a client's request."""
-        self._require_ready()
+        self._require_active()
         request = next(self._requests)
-        answer = self._handle(event, request)
+        answer = self._handle(cast("GroupEvent", event), request)
         if answer is not None:
-            return answer
+            return cast("A", answer)
         future: asyncio.Future[GroupAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         future.add_done_callback(partial(self._forget_request, request, event.group_id))
-        return future
+        return cast("asyncio.Future[A]", future)
 
     def end_transaction(
         self,
@@ -127,7 +127,7 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
 
         Returns the offset up to which the log has to be committed before anybody is told.
         """
-        self._require_ready()
+        self._require_active()
         former_end = self._log.end_offset
         try:
             self._log.append_marker(marker, producer_id, producer_epoch, transaction_version)
@@ -141,13 +141,8 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
 
     def report(self, event: GroupEvent) -> None:
         """Handle what happened by itself; nobody waits for an answer."""
-        if self._is_loaded and not self._is_closed:
+        if self.is_active:
             self._handle(event, NO_REQUEST)
-
-    def peek(self, question: Callable[[Groups], T]) -> T:
-        """Look something up that only helps to decide what to ask."""
-        self._require_ready()
-        return question(self._machine)
 
     @property
     def group_ids(self) -> tuple[str, ...]:
@@ -189,12 +184,12 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
         for effect in outcome.effects:
             self._do(effect)
         # A shard that was torn just now has only refusals to give, and nothing to wait for.
-        is_committed = self._is_closed or self._queue.is_committed
+        is_committed = self.is_closed or self._deferred.is_committed
         own_answer = None
         for request, answer in outcome.replies:
             final = answer if error is None else refusal_like(answer, error)
             if not is_committed:
-                self._queue.hold(partial(self._let_go, request, final, bool(outcome.records)))
+                self._deferred.add(partial(self._complete, request, final, bool(outcome.records)))
             elif request == own_request:
                 own_answer = final
             else:
@@ -272,7 +267,7 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
         if future is not None and not future.done():
             future.set_result(answer)
 
-    def _let_go(
+    def _complete(
         self, request: int, answer: GroupAnswer, has_written: bool, error: ErrorCode | None
     ) -> None:
         if has_written:

@@ -66,30 +66,26 @@ class InternalTopic:
         name: str,
         *,
         options: Callable[[], BrokerOptions],
-        maker: TopicCreator,
+        creator: TopicCreator,
         image: Callable[[], MetadataImage],
         wait_until_applied: Callable[[], Awaitable[None]],
         spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]],
-        load_rooms: Callable[[], Awaitable[object]],
         clock: Clock,
     ) -> None:
-        """`load_rooms` imports what the shards need, away from the loop: it takes its time, and
-        nobody needs it before there is a topic."""
         self.name = name
         self._options = options
-        self._maker = maker
+        self._creator = creator
         self._image = image
         self._wait_until_applied = wait_until_applied
         self._spawn = spawn
-        self._load_rooms = load_rooms
         self._clock = clock
-        self._making: asyncio.Task[None] | None = None
+        self._creation: asyncio.Task[None] | None = None
         self._refusal = ""  # why it could not be made, as it was said last
 
     @property
     def is_ready(self) -> bool:
         """The topic is there, and this broker has opened its part of it."""
-        return self._making is None and self.name in self._image().topics
+        return self._creation is None and self.name in self._image().topics
 
     def find_partition(self, key: str) -> int | None:
         """The number of a key's partition; None while there is no topic."""
@@ -110,28 +106,27 @@ class InternalTopic:
         """
         if self.is_ready:
             return
-        if self._making is None:
+        if self._creation is None:
             # A task of its own: a client that goes away must not take the others' topic along.
-            self._making = self._spawn(f"making of {self.name}", self._make())
+            self._creation = self._spawn(f"creation of {self.name}", self._create())
         with suppress(TimeoutError):
-            await finish_within(asyncio.shield(self._making), self._clock, WAIT_SECONDS)
+            await finish_within(asyncio.shield(self._creation), self._clock, WAIT_SECONDS)
         if not self.is_ready:
             raise CoordinatorNotAvailableError(f"there is no {self.name} yet")
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         try:
-            await self._load_rooms()
-            await self._maker.create_topic(plan_internal_topic(self.name, self._options()))
+            await self._creator.create_topic(plan_internal_topic(self.name, self._options()))
         except TopicExistsError:
             pass  # another broker was faster
         except KafkaError as error:
-            self._say(str(error))
+            self._log_refusal(str(error))
         else:
             await self._wait_until_applied()
         finally:
-            self._making = None
+            self._creation = None
 
-    def _say(self, refusal: str) -> None:
+    def _log_refusal(self, refusal: str) -> None:
         """Once: every client asks again and again, and nothing has changed meanwhile."""
         if refusal != self._refusal:
             self._refusal = refusal

@@ -62,7 +62,7 @@ class AppendTransaction(Protocol):
 
 
 class CoordinatorLog(Generic[S, R]):
-    """`watch` once, `close` once. A `shards.state_shard.ShardLog`."""
+    """`watch` once, `close` once. A `shard.ShardLog`."""
 
     def __init__(
         self,
@@ -103,32 +103,22 @@ class CoordinatorLog(Generic[S, R]):
     def is_safe(self) -> bool:
         return self._partition.state.has_enough_in_sync
 
-    def append(self, records: Sequence[S]) -> None:
-        codec = self._format.codec()
-        log = self._partition.log
-        former_end = log.log_end_offset
-        parts = self._parts_of(records)
-        self._partition.append_internal(*(build_batch(part, codec=codec) for part in parts))
-        if log.flush_is_due:
-            self._begin_flush(former_end)
-
-    def append_in_transaction(self, records: Sequence[S], transaction: AppendTransaction) -> None:
-        codec = self._format.codec()
-        log = self._partition.log
-        former_end = log.log_end_offset
-        batches = (
-            build_batch(
-                part,
-                codec=codec,
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.producer_epoch,
-                transactional=True,
-            )
-            for part in self._parts_of(records)
-        )
-        self._partition.append_internal(*batches, verification=transaction.verification)
-        if log.flush_is_due:
-            self._begin_flush(former_end)
+    def append(self, records: Sequence[S], transaction: AppendTransaction | None = None) -> None:
+        former_end = self._partition.log.log_end_offset
+        producer: dict[str, Any] = {}
+        if transaction is not None:
+            producer = {
+                "producer_id": transaction.producer_id,
+                "producer_epoch": transaction.producer_epoch,
+                "transactional": True,
+            }
+        codec, parts = self._format.codec(), self._batch_rows(records)
+        batches = (build_batch(part, codec=codec, **producer) for part in parts)
+        if transaction is None:
+            self._partition.append_internal(*batches)
+        else:
+            self._partition.append_internal(*batches, verification=transaction.verification)
+        self._flush_if_due(former_end)
 
     def append_marker(
         self,
@@ -137,13 +127,11 @@ class CoordinatorLog(Generic[S, R]):
         producer_epoch: int,
         transaction_version: int,
     ) -> None:
-        log = self._partition.log
-        former_end = log.log_end_offset
+        former_end = self._partition.log.log_end_offset
         self._partition.append_marker(marker, producer_id, producer_epoch, transaction_version)
-        if log.flush_is_due:
-            self._begin_flush(former_end)
+        self._flush_if_due(former_end)
 
-    def _parts_of(self, records: Sequence[S]) -> Iterator[list[RecordRow]]:
+    def _batch_rows(self, records: Sequence[S]) -> Iterator[list[RecordRow]]:
         """One batch if it can be; a flood of tombstones may need several."""
         encode = self._format.encode
         max_bytes = self._partition.log.options.max_message_bytes
@@ -160,7 +148,9 @@ class CoordinatorLog(Generic[S, R]):
             size_bytes += row_bytes
         yield part
 
-    def _begin_flush(self, start_offset: int) -> None:
+    def _flush_if_due(self, start_offset: int) -> None:
+        if not self._partition.log.flush_is_due:
+            return
         if self._unflushed_from is None:
             self._unflushed_from = start_offset
         self._require(f"flush of {self._partition.topic_partition}", self._flush())

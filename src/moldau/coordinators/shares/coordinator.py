@@ -9,19 +9,13 @@ A shell, owned by the event loop.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from moldau.clock import Clock
-from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.config.broker_options import BrokerOptions
-from moldau.coordinators.runtime.internal_topic import InternalTopic
-from moldau.coordinators.runtime.log import CoordinatorLog, CoordinatorLogFormat
-from moldau.coordinators.runtime.runtime import CoordinatorRuntime, ShardDuties
+from moldau.coordinators.runtime.log import CoordinatorLogFormat
+from moldau.coordinators.runtime.runtime import CoordinatorRuntime
 from moldau.coordinators.runtime.shard import (
     CoordinatorShard,
     Eventually,
@@ -44,68 +38,26 @@ from moldau.coordinators.shares.rules.share_states import (
     StateEvent,
 )
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import BrokerId, TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.workers import Workers
-
-_KEYS_AT_ONCE = 100
-"""Share partitions that are looked at before the event loop gets a turn."""
 
 
-class ShareCoordinator:
-    """What handlers of share state requests, and brokers that are their own coordinators, ask.
+class ShareCoordinator(CoordinatorRuntime["ShareCoordinatorShard"]):
+    """What handlers of share state requests, and brokers that are their own coordinators, ask."""
 
-    What it consists of is loaded with the first shard: a broker without share groups starts
-    without it.
-    """
-
-    def __init__(
-        self,
-        *,
-        broker_id: BrokerId,
-        topic: InternalTopic,
-        image: Callable[[], MetadataImage],
-        options: Callable[[], BrokerOptions],
-        clock: Clock,
-        workers: Workers,
-        duties: ShardDuties,
-        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
-    ) -> None:
-        self.topic = topic
-        self._image = image
-        self._options = options
-        self._clock = clock
-        self._workers = workers
-        self._duties = duties
-        self._spawn = spawn
-        self._leads: CoordinatorRuntime[ShareCoordinatorShard] = CoordinatorRuntime(
-            topic,
-            self._make_shard,
-            noun="share partition",
-            broker_id=broker_id,
-            clock=clock,
-            duties=duties,
-        )
+    _NOUN = "share partition"
 
     def _make_shard(self, partition: Partition) -> ShareCoordinatorShard:
-        log_format: CoordinatorLogFormat[ShareStateRecord, ShareStateRecord] = CoordinatorLogFormat(
+        log_format = CoordinatorLogFormat(
             encode=encode_share_state,
             decode=decode_share_state,
             codec=lambda: Codec(self._options().share_coordinator_state_topic_compression_codec),
             load_buffer_bytes=lambda: self._options().share_coordinator_load_buffer_size,
             locate=lambda record, offset: record._replace(offset=offset),
         )
-        log = CoordinatorLog(
-            partition,
-            log_format,
-            clock=self._clock,
-            workers=self._workers,
-            require=self._duties.require,
-        )
         return ShareCoordinatorShard(
             str(partition.topic_partition),
-            log,
+            self._open_log(partition, log_format),
             clock=self._clock,
             commit_timeout_ms=lambda: self._options().share_coordinator_write_timeout_ms,
             has_partition=self._has_partition,
@@ -125,31 +77,19 @@ class ShareCoordinator:
     async def submit(self, event: StateEvent) -> StateAnswer:
         """Answers also when somebody else is asked: with the code that says so."""
         try:
-            shard = self._leads.require(coordinator_key(event.key))
+            shard = self.require_shard(coordinator_key(event.key))
             return await wait_for_answer(shard.submit(event))
         except KafkaError as error:
             return StateAnswer(error.code, str(error))
 
-    # Following the cluster
-
-    def on_partition_changed(
-        self, topic_partition: TopicPartition, partition: Partition | None
-    ) -> None:
-        """A partition was opened, dropped (None), or has another leader."""
-        self._leads.on_partition_changed(topic_partition, partition)
-
     def forget_topics(self, topic_ids: Collection[UUID]) -> None:
         """Topics were deleted: so is the state of all groups in them."""
-        if topic_ids and self._leads:
-            self._spawn("forgetting of share states", self._forget_topics(topic_ids))
 
-    async def _forget_topics(self, topic_ids: Collection[UUID]) -> None:
-        for shard in self._leads:
-            gone = [key for key in shard.keys if key.topic_id in topic_ids]
-            for count, key in enumerate(gone, start=1):
-                shard.report(DeleteState(key))
-                if count % _KEYS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+        def find_deleted(shard: ShareCoordinatorShard) -> list[DeleteState]:
+            return [DeleteState(key) for key in shard.keys if key.topic_id in topic_ids]
+
+        if topic_ids and (shards := tuple(self)):
+            self._spawn("forgetting of share states", self._report_all(shards, find_deleted))
 
     # Time
 
@@ -158,7 +98,7 @@ class ShareCoordinator:
         while True:
             options = self._options()
             await self._clock.sleep(options.share_coordinator_state_topic_prune_interval_ms / 1000)
-            for shard in self._leads:
+            for shard in self:
                 shard.forget_deleted()
                 shard.prune()
 
@@ -167,12 +107,8 @@ class ShareCoordinator:
         while True:
             interval_ms = self._options().share_coordinator_cold_partition_snapshot_interval_ms
             await self._clock.sleep(interval_ms / 1000)
-            for shard in self._leads:
+            for shard in self:
                 shard.snapshot_cold(self._clock.now_ms() - interval_ms)
-
-    def close(self) -> None:
-        """Stop coordinating; nothing is logged, so that the next coordinator goes on."""
-        self._leads.close()
 
 
 _log = logging.getLogger("moldau.coordinators")
@@ -201,13 +137,9 @@ class ShareCoordinatorShard(CoordinatorShard[ShareStates, ShareStateRecord, Shar
         self._was_deleted = was_deleted
         self._updates_per_snapshot = updates_per_snapshot
         self._delete_records = delete_records
-        log.watch(self._queue.release)
 
     def _make_machine(self) -> ShareStates:
         return ShareStates()
-
-    def _begin(self) -> None:
-        """Nothing waits for a shard to be loaded."""
 
     @property
     def keys(self) -> tuple[SharePartitionKey, ...]:
@@ -216,28 +148,15 @@ class ShareCoordinatorShard(CoordinatorShard[ShareStates, ShareStateRecord, Shar
     # Requests
 
     def submit(self, event: StateEvent) -> Eventually[StateAnswer]:
-        self._require_ready()
+        self._require_active()
         answer, has_written = self._handle(event)
-        if answer.error is not ErrorCode.none or self._queue.is_committed:
+        if answer.error is not ErrorCode.none:
             return answer
-        future: asyncio.Future[StateAnswer] = asyncio.get_running_loop().create_future()
-        self._queue.hold(partial(self._let_go, future, answer, has_written))
-        return future
-
-    def _let_go(
-        self,
-        future: asyncio.Future[StateAnswer],
-        answer: StateAnswer,
-        has_written: bool,
-        error: ErrorCode | None,
-    ) -> None:
-        fault = self._find_fault(error) if has_written else error
-        if not future.done():
-            future.set_result(answer if fault is None else StateAnswer(fault))
+        return self._answer_when_committed(answer, StateAnswer, has_written=has_written)
 
     def report(self, event: StateEvent) -> None:
         """Handle what happened by itself; nobody waits for an answer."""
-        if self._is_loaded and not self._is_closed:
+        if self.is_active:
             self._handle(event)
 
     def _handle(self, event: StateEvent) -> tuple[StateAnswer, bool]:
@@ -264,7 +183,7 @@ class ShareCoordinatorShard(CoordinatorShard[ShareStates, ShareStateRecord, Shar
     def forget_deleted(self) -> None:
         """Delete states whose topic was deleted while no broker had them loaded. A topic that is
         only missing from the image may come back, and its states are kept (DEL-1)."""
-        if not self._is_loaded or self._is_closed:
+        if not self.is_active:
             return
         deleted = sorted(key for key in self._machine if self._was_deleted(key))
         for key in deleted[:_DELETED_AT_ONCE]:
@@ -274,14 +193,14 @@ class ShareCoordinatorShard(CoordinatorShard[ShareStates, ShareStateRecord, Shar
 
     def snapshot_cold(self, before_ms: int) -> None:
         """Write share partitions anew that nobody has written for long."""
-        if not self._is_loaded or self._is_closed:
+        if not self.is_active:
             return
         for key in self._machine.cold_keys(before_ms, self._log.end_offset)[:_SNAPSHOTS_AT_ONCE]:
             self.report(SnapshotState(key))
 
     def prune(self) -> None:
         """Delete what later records have made superfluous (SHS-3)."""
-        if not self._is_loaded or self._is_closed:
+        if not self.is_active:
             return
         needed_from = self._machine.needed_from(self._log.end_offset)
         # What makes the rest superfluous has to be there to stay.

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
-from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.coordinators.shares.coordinator import ShareCoordinator
 from moldau.coordinators.shares.rules.records import (
     NO_COUNT,
@@ -99,7 +98,6 @@ class SharePersister:
     def __init__(
         self,
         coordinator: ShareCoordinator,
-        topic: InternalTopic,
         *,
         broker_id: BrokerId,
         clock: Clock,
@@ -108,7 +106,6 @@ class SharePersister:
         timeout_ms: Callable[[], int],
     ) -> None:
         self._coordinator = coordinator
-        self._topic = topic
         self._broker_id = broker_id
         self._clock = clock
         self._connect = connect
@@ -181,10 +178,10 @@ class SharePersister:
 
     async def _ask_once(self, event: StateEvent) -> StateAnswer:
         try:
-            await self._topic.ensure()
+            await self._coordinator.topic.ensure()
         except KafkaError as error:
             return StateAnswer(ErrorCode.coordinator_not_available, str(error))
-        state = self._topic.find_state(coordinator_key(event.key))
+        state = self._coordinator.topic.find_state(coordinator_key(event.key))
         if state is None or state.leader < 0:
             return StateAnswer(ErrorCode.coordinator_not_available, "nobody coordinates it now")
         if state.leader == self._broker_id:

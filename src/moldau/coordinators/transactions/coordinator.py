@@ -19,10 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from moldau.clock import Clock, Timer
-from moldau.config.broker_options import BrokerOptions
 from moldau.coordinators.runtime.internal_topic import InternalTopic
-from moldau.coordinators.runtime.log import CoordinatorLog, CoordinatorLogFormat
-from moldau.coordinators.runtime.runtime import CoordinatorRuntime, ShardDuties
+from moldau.coordinators.runtime.log import CoordinatorLogFormat
+from moldau.coordinators.runtime.runtime import CoordinatorPorts, CoordinatorRuntime
 from moldau.coordinators.runtime.shard import (
     CoordinatorShard,
     Eventually,
@@ -50,10 +49,9 @@ from moldau.coordinators.transactions.rules.transactions import (
     markers_of,
 )
 from moldau.errors import ErrorCode, KafkaError, NotCoordinatorError
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.workers import Workers
 
 if TYPE_CHECKING:
     from moldau.coordinators.transactions.rules.transaction_metadata import (
@@ -71,47 +69,29 @@ COMPLETION_WAIT_SECONDS: Final = 0.1
 moment, or with offsets that are not there yet; Kafka's
 `add.partitions.to.txn.retry.backoff.max.ms`."""
 
-_IDS_AT_ONCE: Final = 100
-"""Ids that are looked at before the event loop gets a turn."""
 
-
-class TransactionCoordinator:
+class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     """What handlers of transactional requests talk to.
 
     Every method that asks for something of one transactional id raises `KafkaError` when this
-    broker does not coordinate it, or not yet. What it consists of is loaded with the first shard:
-    a broker without transactions starts without it.
+    broker does not coordinate it, or not yet.
     """
+
+    _NOUN = "transactional id"
 
     def __init__(
         self,
-        *,
-        broker_id: BrokerId,
         topic: InternalTopic,
-        options: Callable[[], BrokerOptions],
+        ports: CoordinatorPorts,
+        *,
         transaction_version: Callable[[], int],
-        clock: Clock,
-        workers: Workers,
-        duties: ShardDuties,
         next_producer_id: Callable[[], Awaitable[int]],
         send: Callable[[MarkerOrder], None],
     ) -> None:
-        self.topic = topic
-        self._options = options
+        super().__init__(topic, ports)
         self._transaction_version = transaction_version
-        self._clock = clock
-        self._workers = workers
-        self._duties = duties
         self._next_producer_id = next_producer_id
         self._send = send
-        self._leads: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            topic,
-            self._make_shard,
-            noun="transactional id",
-            broker_id=broker_id,
-            clock=clock,
-            duties=duties,
-        )
 
     def _make_shard(self, partition: Partition) -> TransactionShard:
         def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
@@ -119,24 +99,15 @@ class TransactionCoordinator:
             require_room_for_end(record, encoded, partition.log.options.max_message_bytes)
             return encoded
 
-        log_format: CoordinatorLogFormat[TransactionRecord, TransactionRecord] = (
-            CoordinatorLogFormat(
-                encode=encode,
-                decode=decode_transaction,
-                codec=lambda: Codec.NONE,
-                load_buffer_bytes=lambda: self._options().transaction_state_log_load_buffer_size,
-            )
-        )
-        log = CoordinatorLog(
-            partition,
-            log_format,
-            clock=self._clock,
-            workers=self._workers,
-            require=self._duties.require,
+        log_format = CoordinatorLogFormat(
+            encode=encode,
+            decode=decode_transaction,
+            codec=lambda: Codec.NONE,
+            load_buffer_bytes=lambda: self._options().transaction_state_log_load_buffer_size,
         )
         return TransactionShard(
             str(partition.topic_partition),
-            log,
+            self._open_log(partition, log_format),
             coordinator_epoch=partition.leader_epoch,
             clock=self._clock,
             commit_timeout_ms=lambda: self._options().request_timeout_ms,
@@ -147,7 +118,7 @@ class TransactionCoordinator:
 
     async def init_producer(self, event: InitProducer) -> TransactionAnswer:
         await self.topic.ensure()
-        shard = self._leads.require(event.transactional_id)
+        shard = self.require_shard(event.transactional_id)
         spare_id = await self._spare_id(shard, event.transactional_id)
         return await self._submit_after_completion(replace(event, spare_id=spare_id))
 
@@ -157,9 +128,9 @@ class TransactionCoordinator:
     async def end_transaction(self, event: EndTransaction) -> TransactionAnswer:
         """Answered when the decision is committed, and carried out if that takes no time to speak
         of: who asks for a committed offset next, and not for a stable one only, sees it then."""
-        shard = self._leads.require(event.transactional_id)
+        shard = self.require_shard(event.transactional_id)
         spare_id = await self._spare_id(shard, event.transactional_id)
-        shard = self._leads.require(event.transactional_id)
+        shard = self.require_shard(event.transactional_id)
         answer = await wait_for_answer(shard.submit(replace(event, spare_id=spare_id)))
         if answer.error is ErrorCode.none:
             with contextlib.suppress(KafkaError):  # another leads now: it carries the decision out
@@ -168,7 +139,7 @@ class TransactionCoordinator:
 
     async def _spare_id(self, shard: TransactionShard, transactional_id: str) -> int | None:
         """Rules cannot fetch a producer id; so it is there before they may need it."""
-        if shard.peek(lambda transactions: transactions.wants_producer_id(transactional_id)):
+        if shard.peek_state(lambda transactions: transactions.wants_producer_id(transactional_id)):
             return await self._next_producer_id()
         return None
 
@@ -176,12 +147,12 @@ class TransactionCoordinator:
         self, event: InitProducer | AddPartitions
     ) -> TransactionAnswer:
         """The end of the transaction before is a matter of milliseconds: that is waited for."""
-        answer = await wait_for_answer(self._leads.require(event.transactional_id).submit(event))
+        answer = await wait_for_answer(self.require_shard(event.transactional_id).submit(event))
         if answer.error is not ErrorCode.concurrent_transactions:
             return answer
-        shard = self._leads.require(event.transactional_id)
+        shard = self.require_shard(event.transactional_id)
         await shard.wait_until_completed(event.transactional_id, COMPLETION_WAIT_SECONDS)
-        return await wait_for_answer(self._leads.require(event.transactional_id).submit(event))
+        return await wait_for_answer(self.require_shard(event.transactional_id).submit(event))
 
     def verify_partitions(
         self,
@@ -189,39 +160,30 @@ class TransactionCoordinator:
         producer: IdAndEpoch,
         partitions: frozenset[TopicPartition],
     ) -> Eventually[dict[TopicPartition, ErrorCode]]:
-        return self._leads.require(transactional_id).ask(
+        return self.require_shard(transactional_id).read_state(
             lambda transactions: transactions.verify(transactional_id, producer, partitions)
         )
 
     # Tools
 
     def describe(self, transactional_id: str) -> Eventually[TransactionMetadata | None]:
-        return self._leads.require(transactional_id).ask(
+        return self.require_shard(transactional_id).read_state(
             lambda transactions: transactions.find(transactional_id)
         )
 
     def each_transaction(self) -> Iterator[TransactionMetadata]:
         """Those that are loaded here, as they are now."""
-        for shard in self._leads:
-            with contextlib.suppress(KafkaError):  # it is being loaded
-                yield from shard.peek(lambda transactions: list(transactions))
+        for shard in self:
+            yield from shard.peek_if_active(list)
 
     async def list_transactions(self) -> list[TransactionMetadata]:
         """Of this broker. Raises `KafkaError` while some of them are being loaded; those that
         another broker coordinates by now, that one tells."""
         found: list[TransactionMetadata] = []
-        for shard in self._leads:
+        for shard in self:
             with contextlib.suppress(NotCoordinatorError):
-                found += await wait_for_answer(shard.ask(lambda transactions: list(transactions)))
+                found += await wait_for_answer(shard.read_state(list))
         return found
-
-    # Following the cluster
-
-    def on_partition_changed(
-        self, topic_partition: TopicPartition, partition: Partition | None
-    ) -> None:
-        """A partition was opened, dropped (None), or has another leader."""
-        self._leads.on_partition_changed(topic_partition, partition)
 
     # Time
 
@@ -231,8 +193,8 @@ class TransactionCoordinator:
             options = self._options()
             interval_ms = options.transaction_abort_timed_out_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
-            for shard in self._leads:
-                for abort in _look(shard, self._find_timed_out):
+            for shard in self:
+                for abort in shard.peek_if_active(self._find_timed_out):
                     shard.report(abort)
 
     def _find_timed_out(self, machine: Transactions) -> list[AbortTimedOut]:
@@ -243,31 +205,14 @@ class TransactionCoordinator:
         while True:
             interval_ms = self._options().transaction_remove_expired_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
-            if not self._leads:
-                continue
+            await self._report_all(self, self._find_expired)
 
-            kept_ms = self._options().transactional_id_expiration_ms
-            for shard in self._leads:
-                for count, transactional_id in enumerate(self._expired(shard, kept_ms), start=1):
-                    shard.report(ExpireId(transactional_id=transactional_id, expiration_ms=kept_ms))
-                    if count % _IDS_AT_ONCE == 0:
-                        await asyncio.sleep(0)
-
-    def _expired(self, shard: TransactionShard, kept_ms: int) -> list[str]:
-        now_ms = self._clock.now_ms()
-        return _look(shard, lambda machine: machine.expired(kept_ms, now_ms))
-
-    def close(self) -> None:
-        """Stop coordinating; nothing is logged, so that the next coordinator goes on."""
-        self._leads.close()
-
-
-def _look(shard: TransactionShard, question: Callable[[Transactions], list[T]]) -> list[T]:
-    """Nothing of a shard that is still being loaded."""
-    try:
-        return shard.peek(question)
-    except KafkaError:
-        return []
+    def _find_expired(self, shard: TransactionShard) -> list[ExpireId]:
+        kept_ms, now_ms = self._options().transactional_id_expiration_ms, self._clock.now_ms()
+        return [
+            ExpireId(transactional_id=one, expiration_ms=kept_ms)
+            for one in shard.peek_if_active(lambda machine: machine.expired(kept_ms, now_ms))
+        ]
 
 
 _PAUSE_SECONDS = 1.0
@@ -312,7 +257,6 @@ class TransactionShard(CoordinatorShard[Transactions, TransactionRecord, Transac
         self._unsent: deque[_Unsent] = deque()  # decisions that are not committed yet (TXN-3)
         self._again: set[Timer] = set()
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}  # by transactional id
-        log.watch(self._release)
 
     # Life
 
@@ -320,7 +264,7 @@ class TransactionShard(CoordinatorShard[Transactions, TransactionRecord, Transac
         """One that knows nothing: what is in the log is applied to it, and nothing else (TXN-5)."""
         return Transactions()
 
-    def _begin(self) -> None:
+    def _on_loaded(self) -> None:
         for markers in self._machine.markers():
             self._order(markers)
 
@@ -337,36 +281,19 @@ class TransactionShard(CoordinatorShard[Transactions, TransactionRecord, Transac
 
     def submit(self, event: TransactionEvent) -> Eventually[TransactionAnswer]:
         """Handle a client's request."""
-        self._require_ready()
+        self._require_active()
         answer, error = self._handle(event)
-        if answer is None:
-            answer = TransactionAnswer()
         if error is not None:
             return TransactionAnswer(error)
-        if self._queue.is_committed:
-            return answer
-        future: asyncio.Future[TransactionAnswer] = asyncio.get_running_loop().create_future()
-        self._queue.hold(partial(self._let_go, future, answer))
-        return future
+        return self._answer_when_committed(answer or TransactionAnswer(), TransactionAnswer)
 
-    def _let_go(
-        self,
-        future: asyncio.Future[TransactionAnswer],
-        answer: TransactionAnswer,
-        error: ErrorCode | None,
-    ) -> None:
-        fault = self._find_fault(error)
-        if not future.done():
-            future.set_result(answer if fault is None else TransactionAnswer(fault))
-
-    def peek(self, question: Callable[[Transactions], T]) -> T:
-        """Look something up that only helps to decide what to ask."""
-        self._require_ready()
-        return question(self._machine)
+    def peek_if_active(self, read: Callable[[Transactions], list[T]]) -> list[T]:
+        """Nothing of a shard that is still being loaded."""
+        return self.peek_state(read) if self.is_active else []
 
     async def wait_until_completed(self, transactional_id: str, timeout_seconds: float) -> None:
         """Return when nothing of the id is prepared any more, or time is over."""
-        self._require_ready()
+        self._require_active()
         if not self._machine.is_prepared(transactional_id):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -382,7 +309,7 @@ class TransactionShard(CoordinatorShard[Transactions, TransactionRecord, Transac
 
     def report(self, event: TransactionEvent) -> None:
         """Handle what happened by itself; nobody waits for an answer."""
-        if not self._is_loaded or self._is_closed:
+        if not self.is_active:
             return
         _, error = self._handle(event)
         if error is not None and isinstance(event, MarkersWritten):
@@ -421,15 +348,14 @@ class TransactionShard(CoordinatorShard[Transactions, TransactionRecord, Transac
 
     def _wake(self, transactional_id: str) -> None:
         """Whoever waits for the end of a transaction goes on."""
-        if self._is_closed or not self._machine.is_prepared(transactional_id):
+        if self.is_closed or not self._machine.is_prepared(transactional_id):
             for future in self._watchers.pop(transactional_id, ()):
                 _finish(future)
 
     # Commitment
 
-    def _release(self) -> None:
-        """The log's commitment may have moved on."""
-        self._queue.release()
+    def _on_commit(self) -> None:
+        super()._on_commit()
         self._send_committed()
 
     def _send_committed(self) -> None:
@@ -448,7 +374,7 @@ class TransactionShard(CoordinatorShard[Transactions, TransactionRecord, Transac
             self.report(event)
 
         self._send(
-            MarkerOrder(markers, self._coordinator_epoch, on_written, lambda: not self._is_closed)
+            MarkerOrder(markers, self._coordinator_epoch, on_written, lambda: not self.is_closed)
         )
 
 

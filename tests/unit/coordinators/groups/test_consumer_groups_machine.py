@@ -325,11 +325,11 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
 def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
     world = World()
     world.join("a", assignor="range")
-    assert world.groups.describe_consumers(GROUP).assignor == "range"  # type: ignore[union-attr]
+    assert world.group.describe(world.groups.limits).assignor == "range"
     world.join("b")
     world.join("c", assignor="uniform")
     world.join("d", assignor="uniform")
-    assert world.groups.describe_consumers(GROUP).assignor == "uniform"  # type: ignore[union-attr]
+    assert world.group.describe(world.groups.limits).assignor == "uniform"
 
 
 def test_an_assignment_is_computed_once_in_the_interval_of_the_group() -> None:

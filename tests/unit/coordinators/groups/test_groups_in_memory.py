@@ -39,7 +39,7 @@ WEEK_SECONDS = 7 * 24 * 3600
 
 
 def parked(groups: GroupCoordinator) -> int:
-    return sum(shard.waiting_count for shard in groups._leads)
+    return sum(shard.waiting_count for shard in groups)
 
 
 def test_many_clients_at_once_make_one_topic() -> None:
@@ -140,9 +140,9 @@ def test_groups_stay_while_their_leader_goes_on_under_the_next_epoch(
         await world.create(client, "t")
         member_id = await client.work()
         assert await client.commit("t", 7, member_id=member_id, generation=1) is ErrorCode.none
-        shards = set(broker.services.groups._leads)
+        shards = set(broker.services.groups)
         await raise_epochs(broker, world, by)
-        after = set(broker.services.groups._leads)
+        after = set(broker.services.groups)
         assert (after == shards) is is_kept
         assert await client.beat(member_id) is ErrorCode.none
         assert await client.commit("t", 8, member_id=member_id, generation=1) is ErrorCode.none
@@ -277,7 +277,7 @@ def test_groups_that_go_to_another_broker_while_groups_are_listed_are_left_out()
         names = {f"g{number}" for number in range(8)}
         for name in names:
             await client.commit("t", 5, group=name)
-        gone = broker.services.groups._leads.require("g0")
+        gone = broker.services.groups.require_shard("g0")
         lost = set(gone.group_ids)
         assert lost < names
         gone.close()  # as when another broker leads its partition from now on
@@ -605,7 +605,7 @@ def test_metadata_that_could_never_be_logged_is_not_kept() -> None:
             protocols=[{"name": "range", "metadata": LARGE}],
         )
         assert joined.error_code is ErrorCode.unknown_server_error
-        assert not [id for shard in broker.services.groups._leads for id in shard.group_ids]
+        assert not [id for shard in broker.services.groups for id in shard.group_ids]
         await broker.stop()
 
     run(story)

@@ -63,7 +63,7 @@ class FakeLog:
     def end_offset(self) -> int:
         return len(self.records)
 
-    def append(self, records: Sequence[CoordinatorRecord]) -> None:
+    def append(self, records: Sequence[CoordinatorRecord], transaction: object = None) -> None:
         if self.failure is not None:
             self.records += records[: self.written_before_failing]
             raise self.failure
@@ -157,7 +157,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 def test_what_needs_no_waiting_is_answered_at_once() -> None:
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         answer = bench.shard.submit(bench.join("a"))
         assert isinstance(answer, JoinAnswer)
         assert answer.generation == 1
@@ -169,7 +169,7 @@ def test_what_needs_no_waiting_is_answered_at_once() -> None:
 def test_a_commit_is_answered_when_the_replicas_have_it() -> None:
     async def story() -> None:
         bench = Bench(FakeLog(follows=False))
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         answer = bench.shard.submit(commit())
         assert isinstance(answer, asyncio.Future)
         await wait_until_idle()
@@ -183,9 +183,9 @@ def test_a_commit_is_answered_when_the_replicas_have_it() -> None:
 def test_a_commit_that_too_few_replicas_have_is_no_success() -> None:
     async def story() -> None:
         bench = Bench(FakeLog(follows=False))
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         answer = bench.shard.submit(commit())
-        asked = bench.shard.ask(len)
+        asked = bench.shard.read_state(len)
         bench.log.is_safe = False  # the others have left the in-sync set meanwhile
         bench.log.catch_up()
         assert (await now(answer)).error is ErrorCode.coordinator_not_available
@@ -200,12 +200,12 @@ def test_nothing_overtakes_what_is_not_committed_yet() -> None:
 
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         await bench.stable()
         bench.log.follows = False
         committed = bench.shard.submit(commit())
         beat = bench.shard.submit(heartbeat())
-        asked = bench.shard.ask(lambda groups: len(groups))
+        asked = bench.shard.read_state(lambda groups: len(groups))
         await wait_until_idle()
         for one in (committed, beat, asked):
             assert isinstance(one, asyncio.Future)
@@ -221,11 +221,11 @@ def test_nothing_overtakes_what_is_not_committed_yet() -> None:
 def test_a_client_is_told_to_ask_again_when_the_replicas_do_not_follow() -> None:
     async def story() -> None:
         bench = Bench(FakeLog(follows=False))
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         first = bench.shard.submit(commit())
         await bench.clock.advance(3)
         second = bench.shard.submit(commit())
-        asked = bench.shard.ask(len)
+        asked = bench.shard.read_state(len)
         await bench.clock.advance(2)
         assert (await now(first)).error is ErrorCode.coordinator_not_available
         assert isinstance(second, asyncio.Future)
@@ -250,11 +250,11 @@ def test_a_client_is_told_to_ask_again_when_the_replicas_do_not_follow() -> None
 def test_what_cannot_be_written_has_not_happened(failure: KafkaError, code: ErrorCode) -> None:
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         bench.log.failure = failure
         assert bench.shard.submit(commit()) == PartitionsAnswer(error=code)
         bench.log.failure = None
-        assert bench.shard.ask(lambda groups: groups.find("h")) is None
+        assert bench.shard.read_state(lambda groups: groups.find("h")) is None
 
     run(story())
 
@@ -262,7 +262,7 @@ def test_what_cannot_be_written_has_not_happened(failure: KafkaError, code: Erro
 def test_an_assignment_that_cannot_be_written_sends_everyone_back() -> None:
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         bench.shard.submit(bench.join("a"))
         bench.log.failure = NotEnoughReplicasError("x")
         answer = bench.shard.submit(Sync(group_id="g", generation=1, member_id="a"))
@@ -276,7 +276,7 @@ def test_an_assignment_that_cannot_be_written_sends_everyone_back() -> None:
 def test_timers_fire_and_leave_nothing_behind() -> None:
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         await bench.stable()
         for _ in range(5):
             await bench.clock.advance(9)
@@ -293,7 +293,7 @@ def test_timers_fire_and_leave_nothing_behind() -> None:
 def test_a_client_that_goes_away_while_it_waits_has_its_session_to_come_back() -> None:
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         await bench.stable()
         parked = bench.shard.submit(bench.join("b"))
         assert isinstance(parked, asyncio.Future)
@@ -311,12 +311,12 @@ def test_a_client_that_goes_away_while_it_waits_has_its_session_to_come_back() -
         task.cancel()
         await wait_until_idle()
         assert bench.shard.waiting_count == 0
-        assert bench.shard.ask(members_of) == ["a", "b"]
+        assert bench.shard.read_state(members_of) == ["a", "b"]
         await bench.clock.advance(9)
         await now(bench.shard.submit(heartbeat()))
-        assert bench.shard.ask(members_of) == ["a", "b"]
+        assert bench.shard.read_state(members_of) == ["a", "b"]
         await bench.clock.advance(1)
-        assert bench.shard.ask(members_of) == ["a"]
+        assert bench.shard.read_state(members_of) == ["a"]
 
     run(story())
 
@@ -355,7 +355,7 @@ def test_others_have_the_loop_while_many_tasks_are_assigned() -> None:
     async def story() -> None:
         bench = Bench()
         shard = streams_shard(bench)
-        shard.load_nothing()
+        shard.become_active()
         joined = await now(shard.submit(JOINING_STREAMS))
         assert isinstance(joined, StreamsHeartbeatAnswer)
         assert joined.tasks == Tasks()
@@ -375,7 +375,7 @@ def test_a_shard_that_is_closed_assigns_nothing_any_more() -> None:
     async def story() -> None:
         bench = Bench()
         shard = streams_shard(bench)
-        shard.load_nothing()
+        shard.become_active()
         await now(shard.submit(JOINING_STREAMS))
         await asyncio.sleep(0)
         written = len(bench.log.records)
@@ -389,12 +389,12 @@ def test_a_shard_that_is_closed_assigns_nothing_any_more() -> None:
 def test_everyone_is_sent_away_when_another_broker_leads() -> None:
     async def story() -> None:
         bench = Bench()
-        bench.shard.load_nothing()
+        bench.shard.become_active()
         await bench.stable()
         parked = bench.shard.submit(bench.join("b"))
         bench.log.follows = False
         held = bench.shard.submit(commit())
-        asked = bench.shard.ask(len)
+        asked = bench.shard.read_state(len)
         bench.shard.close()
         for one in (parked, held, asked):
             assert isinstance(one, asyncio.Future)
@@ -403,7 +403,7 @@ def test_everyone_is_sent_away_when_another_broker_leads() -> None:
         with pytest.raises(NotCoordinatorError):
             bench.shard.submit(heartbeat())
         with pytest.raises(NotCoordinatorError):
-            bench.shard.ask(len)
+            bench.shard.read_state(len)
         assert not bench.clock.pending_timers
         assert bench.log.on_commit is None
 
@@ -420,12 +420,12 @@ def test_requests_wait_for_the_log_to_be_loaded() -> None:
         with pytest.raises(CoordinatorLoadInProgressError):
             bench.shard.submit(commit())
         with pytest.raises(CoordinatorLoadInProgressError):
-            bench.shard.ask(len)
+            bench.shard.read_state(len)
         loading = asyncio.ensure_future(bench.shard.load())
         await asyncio.sleep(0)
         assert not loading.done(), "the loop had no turn while the log was applied"
         await loading
-        assert bench.shard.ask(len) == 2_000
+        assert bench.shard.read_state(len) == 2_000
         assert len(bench.shard.group_ids) == 2_000
 
     run(story())
@@ -447,13 +447,13 @@ def test_a_shard_that_is_closed_while_it_loads_stays_closed() -> None:
 def test_members_that_were_loaded_are_awaited() -> None:
     async def story() -> None:
         first = Bench()
-        first.shard.load_nothing()
+        first.shard.become_active()
         await first.stable()
         second = Bench(FakeLog(first.log.records))
         await second.shard.load()
         assert (await now(second.shard.submit(heartbeat()))).error is ErrorCode.none
         await second.clock.advance(10)
-        assert second.shard.ask(members_of) == []
+        assert second.shard.read_state(members_of) == []
 
     run(story())
 

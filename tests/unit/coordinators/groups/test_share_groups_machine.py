@@ -287,8 +287,7 @@ def test_a_share_group_is_no_group_of_another_kind() -> None:
     assert beat == CodeAnswer(error=ErrorCode.unknown_member_id)
     (listed,) = world.groups.listed()
     assert (listed.type, listed.protocol_type) == (GroupType.SHARE, "share")
-    assert world.groups.describe(GROUP) is None
-    assert world.groups.describe_consumers(GROUP) is None
+    assert isinstance(world.groups.find(GROUP), ShareGroup)
 
 
 def test_a_group_of_another_kind_is_no_share_group() -> None:
@@ -308,7 +307,7 @@ def test_a_group_of_another_kind_is_no_share_group() -> None:
     assert world.do(DeleteStates(group_id=GROUP)) == StateTopicsAnswer(
         error=ErrorCode.group_id_not_found
     )
-    assert world.groups.describe_takers(GROUP) is None
+    assert not isinstance(world.groups.find(GROUP), ShareGroup)
 
 
 # What administrators do
@@ -390,7 +389,7 @@ def test_a_group_may_begin_with_where_it_is_to_begin() -> None:
     world = ShareWorld()
     nothing = AlterShareOffsets(group_id=GROUP, states=(), names={})
     assert world.do(nothing) == StateTopicsAnswer(error=ErrorCode.group_id_not_found)
-    assert world.groups.describe_takers(GROUP) is None
+    assert not isinstance(world.groups.find(GROUP), ShareGroup)
     alter = AlterShareOffsets(
         group_id=GROUP, states=(NewState(CLICKS, 1, 77),), names={CLICKS: "clicks"}
     )

@@ -788,9 +788,7 @@ def test_a_streams_group_is_no_group_of_another_kind() -> None:
         assert answer.error is ErrorCode.group_id_not_found
     beat = Heartbeat(group_id=GROUP, generation=1, member_id="a")
     assert world.do(beat) == CodeAnswer(error=ErrorCode.unknown_member_id)
-    assert world.groups.describe(GROUP) is None
-    assert world.groups.describe_consumers(GROUP) is None
-    assert world.groups.describe_takers(GROUP) is None
+    assert isinstance(world.groups.find(GROUP), StreamsGroup)
 
 
 def test_a_group_is_deleted_when_nobody_is_in_it() -> None:

@@ -182,7 +182,7 @@ def test_what_has_no_room_is_not_written_in_part() -> None:
 
 def test_transactions_of_producers_are_read_with_their_ends() -> None:
     async def story(scene: Scene) -> None:
-        scene.log.append_in_transaction([Row("a")], Transaction(7, 0))
+        scene.log.append([Row("a")], Transaction(7, 0))
         scene.append("b")
         scene.log.append_marker(EndTransactionMarker(ControlType.COMMIT, 3), 7, 0, 1)
         texts = [row.text for row in await scene.loaded()]

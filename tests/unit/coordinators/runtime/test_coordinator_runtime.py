@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState
+from moldau.config.broker_options import BrokerOptions
 from moldau.coordinators.runtime.internal_topic import InternalTopic
-from moldau.coordinators.runtime.runtime import CoordinatorRuntime
+from moldau.coordinators.runtime.runtime import CoordinatorPorts, CoordinatorRuntime
 from moldau.coordinators.runtime.shard import CoordinatorShard
 from moldau.errors import (
     CoordinatorLoadInProgressError,
@@ -22,6 +23,7 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicPartition
 from moldau.replication.partition import Partition
+from moldau.workers import InlineWorkers
 from unit.replication.replica_bench import CLICKS, Bench, run_story
 
 HERE, THERE = 1, 2
@@ -29,7 +31,7 @@ KEY = "a group"
 
 
 class Shard:
-    """Stands for a `StateShard`."""
+    """Stands for a `CoordinatorShard`."""
 
     def __init__(self, partition: Partition, failures: list[KafkaError]) -> None:
         self.name = str(partition.topic_partition)
@@ -41,7 +43,7 @@ class Shard:
     def __len__(self) -> int:
         return 0
 
-    def load_nothing(self) -> None:
+    def become_active(self) -> None:
         self.loads.append("nothing")
 
     async def load(self) -> None:
@@ -56,7 +58,7 @@ class Shard:
 
 
 class Topic:
-    """A topic of one partition. Stands for a `StateTopic`."""
+    """A topic of one partition. Stands for an `InternalTopic`."""
 
     name = CLICKS.topic
 
@@ -84,6 +86,16 @@ class Duties:
         raise AssertionError(name)
 
 
+class Runtime(CoordinatorRuntime[CoordinatorShard[Any, Any, Any]]):
+    """Its shards are made by the scene."""
+
+    _NOUN = "group"
+    make: Callable[[Partition], CoordinatorShard[Any, Any, Any]]
+
+    def _make_shard(self, partition: Partition) -> CoordinatorShard[Any, Any, Any]:
+        return self.make(partition)
+
+
 class Scene:
     """The leads of one broker, and the replica that it has."""
 
@@ -96,14 +108,17 @@ class Scene:
         self.unmade: list[Exception] = []  # what keeps shards from being made, one after the other
         self.replica = bench.replicas[HERE]
         self.partition = self.replica.partition
-        self.leads: CoordinatorRuntime[CoordinatorShard[Any, Any, Any]] = CoordinatorRuntime(
-            cast("InternalTopic", self.topic),
-            self._make,
-            noun="group",
+        ports = CoordinatorPorts(
             broker_id=BrokerId(HERE),
+            options=BrokerOptions,
+            image=lambda: MetadataImage(cluster_id=""),
             clock=bench.clock,
+            workers=InlineWorkers(),
             duties=self.duties,
+            spawn=lambda name, work: asyncio.ensure_future(work),
         )
+        self.runtime = Runtime(cast("InternalTopic", self.topic), ports)
+        self.runtime.make = self._make
 
     def _make(self, partition: Partition) -> CoordinatorShard[Any, Any, Any]:
         if self.unmade:
@@ -116,7 +131,7 @@ class Scene:
         self.change()
 
     def change(self) -> None:
-        self.leads.on_partition_changed(CLICKS, self.partition)
+        self.runtime.on_partition_changed(CLICKS, self.partition)
 
     async def loaded(self) -> None:
         await asyncio.gather(*self.duties.tasks)
@@ -133,19 +148,19 @@ def run(story: Callable[[Scene], Awaitable[None]]) -> None:
 def test_a_shard_is_there_while_this_broker_leads() -> None:
     async def story(scene: Scene) -> None:
         with pytest.raises(NotCoordinatorError):
-            scene.leads.require(KEY)  # there is no topic
+            scene.runtime.require_shard(KEY)  # there is no topic
         scene.elect(HERE, 1)
         (shard,) = scene.made
-        assert scene.leads.require(KEY) is scene.leads.find(0) is shard
-        assert scene.leads.require_partition(KEY) is scene.partition
-        assert (shard.loads, len(scene.leads)) == (["nothing"], 1)
+        assert scene.runtime.require_shard(KEY) is scene.runtime.find_shard(0) is shard
+        assert scene.runtime.require_partition(KEY) is scene.partition
+        assert (shard.loads, len(list(scene.runtime))) == (["nothing"], 1)
         scene.elect(THERE, 2)
         assert shard.is_closed
-        assert scene.leads.find(0) is None
+        assert scene.runtime.find_shard(0) is None
         with pytest.raises(NotCoordinatorError):
-            scene.leads.require(KEY)
+            scene.runtime.require_shard(KEY)
         with pytest.raises(NotCoordinatorError):
-            scene.leads.require_partition(KEY)
+            scene.runtime.require_partition(KEY)
 
     run(story)
 
@@ -177,7 +192,7 @@ def test_a_leader_whose_lease_is_over_coordinates_nothing() -> None:
         scene.elect(HERE, 1)
         scene.replica.lease_end = scene.bench.clock.monotonic()
         with pytest.raises(NotCoordinatorError, match="lease"):
-            scene.leads.require(KEY)
+            scene.runtime.require_shard(KEY)
 
     run(story)
 
@@ -186,12 +201,12 @@ def test_a_client_is_told_to_wait_while_the_metadata_says_so_and_nothing_is_ther
     async def story(scene: Scene) -> None:
         scene.topic.state = scene.bench.state(HERE, 1)
         with pytest.raises(CoordinatorLoadInProgressError):
-            scene.leads.require(KEY)
-        scene.leads.on_partition_changed(CLICKS, None)  # it cannot be opened: the disk has failed
+            scene.runtime.require_shard(KEY)
+        scene.runtime.on_partition_changed(CLICKS, None)  # it cannot be opened: the disk has failed
         with pytest.raises(NotCoordinatorError):
-            scene.leads.require(KEY)
+            scene.runtime.require_shard(KEY)
         scene.elect(HERE, 2)
-        assert scene.leads.require(KEY) is not None
+        assert scene.runtime.require_shard(KEY) is not None
 
     run(story)
 
@@ -204,10 +219,10 @@ def test_a_shard_that_cannot_be_made_is_made_soon() -> None:
         scene.unmade += [MemoryError(), OSError(errno.EMFILE, "too many open files")]
         scene.elect(HERE, 1)
         with pytest.raises(CoordinatorLoadInProgressError):
-            scene.leads.require(KEY)
+            scene.runtime.require_shard(KEY)
         await scene.bench.clock.advance(15)
         (shard,) = scene.made
-        assert scene.leads.require(KEY) is shard
+        assert scene.runtime.require_shard(KEY) is shard
 
     run(story)
 
@@ -220,7 +235,7 @@ def test_a_shard_that_could_not_be_made_is_not_made_once_another_broker_leads() 
         await scene.bench.clock.advance(15)
         assert not scene.made
         with pytest.raises(NotCoordinatorError):
-            scene.leads.require(KEY)
+            scene.runtime.require_shard(KEY)
 
     run(story)
 
@@ -263,7 +278,7 @@ def test_a_log_on_a_failed_disk_is_not_tried_again_once_the_partition_is_dropped
         scene.replica.produce(b"a record")
         scene.change()
         await scene.bench.clock.advance(0)
-        scene.leads.on_partition_changed(CLICKS, None)
+        scene.runtime.on_partition_changed(CLICKS, None)
         await scene.bench.clock.advance(60)
         await scene.loaded()
         assert scene.made[0].loads == ["offline"]
@@ -289,13 +304,13 @@ def test_a_torn_shard_is_loaded_again_unless_another_has_its_place() -> None:
 def test_other_topics_and_what_comes_after_the_end_mean_nothing() -> None:
     async def story(scene: Scene) -> None:
         scene.bench.elect(HERE, 1, isr=(HERE,))
-        scene.leads.on_partition_changed(TopicPartition("others", 0), scene.partition)
+        scene.runtime.on_partition_changed(TopicPartition("others", 0), scene.partition)
         assert not scene.made
         scene.change()
-        assert [*scene.leads] == scene.made
-        scene.leads.close()
+        assert [*scene.runtime] == scene.made
+        scene.runtime.close()
         assert scene.made[0].is_closed
         scene.change()
-        assert len(scene.leads) == 0
+        assert len(list(scene.runtime)) == 0
 
     run(story)

@@ -60,16 +60,13 @@ class Log:
     def close(self) -> None:
         self.on_commit = None
 
-    def append(self, records: Sequence[int]) -> None:
+    def append(self, records: Sequence[int], transaction: AppendTransaction | None = None) -> None:
         if self.failure is not None:
             self.records += records[: self.written_before_failing]
             raise self.failure
         self.records += records
         if not self.is_held:
             self.catch_up()
-
-    def append_in_transaction(self, records: Sequence[int], transaction: AppendTransaction) -> None:
-        self.append(records)
 
     def append_marker(
         self,
@@ -100,13 +97,15 @@ class Shard(CoordinatorShard[Numbers, int, int]):
         super().__init__(
             "shard-0", log, Numbers(), clock=self.clock, commit_timeout_ms=lambda: 5_000
         )
-        log.watch(self._queue.release)
 
     def _make_machine(self) -> Numbers:
         return Numbers()
 
-    def _begin(self) -> None:
+    def _on_loaded(self) -> None:
         self.begun += 1
+
+    def report(self, event: object) -> None:
+        raise AssertionError(event)
 
     def write(self, *records: int) -> ErrorCode | None:
         error = self._append(records)
@@ -134,9 +133,9 @@ def test_a_shard_knows_what_its_log_holds_and_nothing_before_it_is_loaded() -> N
     async def story() -> None:
         shard = Shard(Log(1, 2, 3))
         with pytest.raises(CoordinatorLoadInProgressError):
-            shard.ask(numbers)
+            shard.read_state(numbers)
         await shard.load()
-        assert (shard.ask(numbers), len(shard), shard.begun) == ([1, 2, 3], 3, 1)
+        assert (shard.read_state(numbers), len(shard), shard.begun) == ([1, 2, 3], 3, 1)
 
     run(story)
 
@@ -155,7 +154,7 @@ def test_a_load_that_failed_begins_with_nothing_again() -> None:
             await shard.load()
         log.before_piece = lambda record: None
         await shard.load()
-        assert (shard.ask(numbers), shard.begun) == ([1, 2], 1)
+        assert (shard.read_state(numbers), shard.begun) == ([1, 2], 1)
 
     run(story)
 
@@ -168,7 +167,7 @@ def test_a_shard_that_is_closed_while_it_is_loaded_does_not_begin() -> None:
         await shard.load()
         assert shard.begun == 0
         with pytest.raises(NotCoordinatorError):
-            shard.ask(numbers)
+            shard.read_state(numbers)
 
     run(story)
 
@@ -177,15 +176,15 @@ def test_an_answer_speaks_of_nothing_that_could_be_lost() -> None:
     async def story() -> None:
         log = Log()
         shard = Shard(log)
-        shard.load_nothing()
+        shard.become_active()
         log.is_held = True
         assert shard.write(1) is None
-        asked = shard.ask(numbers)
+        asked = shard.read_state(numbers)
         assert isinstance(asked, asyncio.Future)
         assert not asked.done()
         log.catch_up()
         assert await wait_for_answer(asked) == [1]
-        assert shard.ask(numbers) == [1]  # at once: all is committed
+        assert shard.read_state(numbers) == [1]  # at once: all is committed
 
     run(story)
 
@@ -194,10 +193,10 @@ def test_who_waits_too_long_is_told_to_come_again() -> None:
     async def story() -> None:
         log = Log()
         shard = Shard(log)
-        shard.load_nothing()
+        shard.become_active()
         log.is_held = True
         shard.write(1)
-        asked = shard.ask(numbers)
+        asked = shard.read_state(numbers)
         await shard.clock.advance(5)
         with pytest.raises(CoordinatorNotAvailableError):
             await wait_for_answer(asked)
@@ -209,10 +208,10 @@ def test_the_end_sends_away_who_waits() -> None:
     async def story() -> None:
         log = Log()
         shard = Shard(log)
-        shard.load_nothing()
+        shard.become_active()
         log.is_held = True
         shard.write(1)
-        asked = shard.ask(numbers)
+        asked = shard.read_state(numbers)
         shard.close()
         with pytest.raises(NotCoordinatorError):
             await wait_for_answer(asked)
@@ -248,12 +247,12 @@ def test_what_cannot_be_written_is_said_in_the_words_for_coordinators(
     async def story() -> None:
         log = Log()
         shard = Shard(log)
-        shard.load_nothing()
+        shard.become_active()
         log.failure = failure
         assert shard.write(1) is told
         log.failure = None
         assert shard.write(2) is None
-        assert shard.ask(numbers) == [2]
+        assert shard.read_state(numbers) == [2]
 
     run(story)
 
@@ -262,7 +261,7 @@ def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         log = Log()
         shard = Shard(log)
-        shard.load_nothing()
+        shard.become_active()
         log.failure = NotEnoughReplicasError("too few")
         for _ in range(3):
             shard.write(1)
@@ -280,13 +279,13 @@ def test_a_shard_that_was_written_in_part_is_closed_and_to_be_loaded_again() -> 
     async def story() -> None:
         log = Log()
         shard = Shard(log)
-        shard.load_nothing()
+        shard.become_active()
         torn: list[int] = []
         shard.on_torn = lambda: torn.append(log.end_offset)
         log.failure, log.written_before_failing = StorageError("the disk is full"), 1
         assert shard.write(1, 2) is ErrorCode.not_coordinator
         assert torn == [1]
         with pytest.raises(NotCoordinatorError):
-            shard.ask(numbers)
+            shard.read_state(numbers)
 
     run(story)

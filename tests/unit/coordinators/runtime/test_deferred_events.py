@@ -25,9 +25,9 @@ class Bench:
         self.gone: list[tuple[str, ErrorCode | None]] = []
 
     def hold(self, name: str) -> None:
-        self.queue.hold(self._let_go(name))
+        self.queue.add(self._complete(name))
 
-    def _let_go(self, name: str) -> Complete:
+    def _complete(self, name: str) -> Complete:
         return lambda error: self.gone.append((name, error))
 
     def write(self) -> None:
@@ -35,7 +35,7 @@ class Bench:
 
     def commit(self, offset: int) -> None:
         self.log.committed_offset = offset
-        self.queue.release()
+        self.queue.complete_committed()
 
 
 def run(story: Callable[[Bench], Awaitable[None]]) -> None:

@@ -88,11 +88,10 @@ def test_what_keeps_a_state_topic_from_being_made_is_said_once(
         topic = InternalTopic(
             GROUP_OFFSETS_TOPIC,
             options=lambda: BrokerOptions.resolve({}),
-            maker=TooFewBrokers(*refusals),
+            creator=TooFewBrokers(*refusals),
             image=lambda: MetadataImage(cluster_id="c"),
             wait_until_applied=_nothing,
             spawn=lambda name, work: asyncio.create_task(work, name=name),
-            load_rooms=_nothing,
             clock=ManualClock(),
         )
         for _ in refusals:
@@ -118,11 +117,10 @@ class Stage:
         self.topic = InternalTopic(
             GROUP_OFFSETS_TOPIC,
             options=lambda: BrokerOptions.resolve({}),
-            maker=self,
+            creator=self,
             image=lambda: self.image,
             wait_until_applied=self._nothing,
             spawn=self._spawn,
-            load_rooms=self._nothing,
             clock=self.clock,
         )
 

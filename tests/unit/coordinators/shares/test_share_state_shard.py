@@ -37,11 +37,8 @@ class MemoryLog:
     def end_offset(self) -> int:
         return len(self.records)
 
-    def append(self, records: Sequence[ShareStateRecord]) -> None:
+    def append(self, records: Sequence[ShareStateRecord], transaction: Any = None) -> None:
         self.records += records
-
-    def append_in_transaction(self, records: Any, transaction: Any) -> None:
-        raise NotImplementedError
 
     def append_marker(self, *arguments: Any) -> None:
         raise NotImplementedError

@@ -260,7 +260,7 @@ def test_a_decision_is_carried_out_by_the_next_coordinator() -> None:
         broker, producer = await begin(world)
         await producer.init()
         await producer.add()
-        for shard in broker.services.transactions._leads:
+        for shard in broker.services.transactions:
             shard._send = lambda order: None  # the markers are on their way when it dies
         ended = await world.clock.run_until_done(producer.end())
         assert ended.error_code is ErrorCode.none
@@ -284,7 +284,7 @@ def test_requests_that_have_stopped_waiting_for_markers_leave_nothing_behind() -
         broker, producer = await begin(world)
         await producer.init()
         await producer.add()
-        shards = list(broker.services.transactions._leads)
+        shards = list(broker.services.transactions)
         for shard in shards:
             shard._send = lambda order: None  # the markers are not written
         await world.clock.run_until_done(producer.end())
@@ -411,7 +411,7 @@ def test_transactions_of_one_request_do_not_wait_for_each_other() -> None:
         for one in ended:
             await one.init()
             await one.add()
-        for shard in broker.services.transactions._leads:
+        for shard in broker.services.transactions:
             shard._send = lambda order: None  # the markers are on their way
         for one in ended:
             answer = await world.clock.run_until_done(one.end())
@@ -476,7 +476,7 @@ def test_ids_that_go_to_another_broker_while_ids_are_listed_are_left_out() -> No
     async def story(world: World) -> None:
         broker, producer = await begin(world)
         await producer.init()
-        broker.services.transactions._leads.require(producer.name).close()
+        broker.services.transactions.require_shard(producer.name).close()
         assert await _listed(producer.client) == (ErrorCode.none, [])
         await broker.stop()
 

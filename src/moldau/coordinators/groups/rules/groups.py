@@ -28,12 +28,11 @@ from moldau.coordinators.groups.rules import classic_membership as membership
 from moldau.coordinators.groups.rules import share_group as share_membership
 from moldau.coordinators.groups.rules import streams_membership as streams_targets
 from moldau.coordinators.groups.rules.classic_group import ClassicGroup as Group
-from moldau.coordinators.groups.rules.classic_group import ClassicGroupState, DescribedGroup
+from moldau.coordinators.groups.rules.classic_group import ClassicGroupState
 from moldau.coordinators.groups.rules.classic_membership import Joining
 from moldau.coordinators.groups.rules.commits import OffsetGroup
 from moldau.coordinators.groups.rules.consumer_group import ConsumerGroup
 from moldau.coordinators.groups.rules.consumer_records import ConsumerGroupRecord, GroupEpochRecord
-from moldau.coordinators.groups.rules.epoch_group import DescribedConsumerGroup
 from moldau.coordinators.groups.rules.events import (
     JOINING_EPOCH,
     UNKNOWN_MEMBER,
@@ -84,9 +83,8 @@ from moldau.coordinators.groups.rules.share_records import (
     SHARE_RECORDS,
     ShareEpochRecord,
     ShareGroupRecord,
-    StateTopics,
 )
-from moldau.coordinators.groups.rules.streams_group import DescribedStreamsGroup, StreamsGroup
+from moldau.coordinators.groups.rules.streams_group import StreamsGroup
 from moldau.coordinators.groups.rules.streams_records import (
     STREAMS_RECORDS,
     StreamsEpochRecord,
@@ -400,27 +398,6 @@ class Groups:
             self._drop_if_vacant(joined)
 
     # Questions
-
-    def describe(self, group_id: str) -> DescribedGroup | None:
-        group = self._groups.get(group_id)
-        return group.describe() if isinstance(group, Group) else None
-
-    def describe_consumers(self, group_id: str) -> DescribedConsumerGroup | None:
-        group = self._groups.get(group_id)
-        return group.describe(self.limits) if isinstance(group, ConsumerGroup) else None
-
-    def describe_takers(self, group_id: str) -> DescribedConsumerGroup | None:
-        group = self._groups.get(group_id)
-        return group.describe(self.limits) if isinstance(group, ShareGroup) else None
-
-    def describe_streams(self, group_id: str, image: MetadataImage) -> DescribedStreamsGroup | None:
-        group = self._groups.get(group_id)
-        return group.describe(image) if isinstance(group, StreamsGroup) else None
-
-    def find_state_topics(self, group_id: str) -> StateTopics | None:
-        """Where a share group has a state; None when there is no such group."""
-        group = self._groups.get(group_id)
-        return group.state_topics if isinstance(group, ShareGroup) else None
 
     def is_initializing(self, group_id: str) -> bool:
         group = self._groups.get(group_id)

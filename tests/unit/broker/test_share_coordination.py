@@ -289,7 +289,7 @@ def test_states_of_topics_that_were_deleted_while_nobody_had_them_loaded_are_for
         coordinators = [each.services.share_coordinator for each in machines]
 
         def keys() -> list[SharePartitionKey]:
-            return [key for one in coordinators for shard in one._leads for key in shard.keys]
+            return [key for one in coordinators for shard in one for key in shard.keys]
 
         assert len(keys()) == 2
         for one in coordinators:  # as if each of them had loaded the state only afterwards
@@ -311,7 +311,7 @@ def test_the_states_of_a_topic_that_is_only_missing_from_the_metadata_are_kept()
         await cluster.until(lambda: all("t" not in each.image.topics for each in machines))
         for _ in range(3):
             await cluster.clock.advance(300)
-        kept = [key for one in coordinators for shard in one._leads for key in shard.keys]
+        kept = [key for one in coordinators for shard in one for key in shard.keys]
         assert len(kept) == 2
 
     play(story, **CONFIG)

@@ -11,7 +11,6 @@ from moldau.coordinators.groups.rules.assigned_partitions import without
 from moldau.coordinators.groups.rules.consumer_group import ConsumerGroup
 from moldau.coordinators.groups.rules.consumer_membership import (
     MemberStep,
-    Refused,
     remove,
     session_timeout_ms,
 )
@@ -21,6 +20,7 @@ from moldau.coordinators.groups.rules.consumer_records import (
     MemberAssignment,
     MemberState,
 )
+from moldau.coordinators.groups.rules.epoch_group import Refused
 from moldau.coordinators.groups.rules.events import (
     JOINING_EPOCH,
     UNKNOWN_MEMBER,
@@ -83,7 +83,7 @@ def _join(group: ConsumerGroup, event: Join, turn: GroupTurn) -> None:
         session_timeout_ms=event.session_timeout_ms,
         protocols=tuple((one.name, one.metadata) for one in event.protocols),
     )
-    reached = MemberStep(group, beat, turn, classic).take()
+    reached = MemberStep(group, beat, turn, classic).advance()
     group.told_to_join.discard(member_id)
     turn.outcome.disarm(group.join_timer(member_id))
     turn.outcome.arm(group.sync_timer(member_id), event.rebalance_timeout_ms)

@@ -18,13 +18,17 @@ from moldau.coordinators.groups.rules.consumer_records import (
     ConsumerSubscription,
     GroupEpochRecord,
     MemberAssignment,
+    MemberAssignmentRecord,
+    MemberSubscriptionRecord,
     ResolvedRegex,
     ResolvedRegexRecord,
+    TargetAssignmentRecord,
     TargetEpochRecord,
 )
 from moldau.coordinators.groups.rules.epoch_group import (
     DescribedConsumerGroup,
     EpochGroup,
+    EpochRecordKinds,
     preferred_assignor,
     put,
 )
@@ -68,6 +72,14 @@ class ConsumerGroupState(Enum):
 
 class ConsumerGroup(EpochGroup, WithOffsets):
     """A group. Invariants CGR-1 to CGR-4 hold between two events."""
+
+    RECORDS = EpochRecordKinds(
+        GroupEpochRecord,
+        MemberSubscriptionRecord,
+        TargetEpochRecord,
+        TargetAssignmentRecord,
+        MemberAssignmentRecord,
+    )
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)

@@ -7,13 +7,12 @@ member that answers for a target it has not reached, or that was replaced, is fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
-from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules import migration
 from moldau.coordinators.groups.rules.assigned_partitions import (
     NO_PARTITIONS,
@@ -22,7 +21,6 @@ from moldau.coordinators.groups.rules.assigned_partitions import (
     assigned_in,
     common,
     is_within,
-    only_topics,
     overlap,
     together,
     without,
@@ -31,24 +29,18 @@ from moldau.coordinators.groups.rules.assignors import ASSIGNORS, AssignableMemb
 from moldau.coordinators.groups.rules.consumer_group import ConsumerGroup
 from moldau.coordinators.groups.rules.consumer_records import (
     ClassicMember,
-    ConsumerGroupRecord,
     ConsumerSubscription,
-    GroupEpoch,
-    GroupEpochRecord,
     MemberAssignment,
     MemberAssignmentRecord,
     MemberState,
-    MemberSubscriptionRecord,
     ResolvedRegex,
     ResolvedRegexRecord,
-    TargetAssignmentRecord,
-    TargetEpochRecord,
-    removal_of,
 )
 from moldau.coordinators.groups.rules.epoch_group import (
-    WantedTopics,
+    EpochStep,
+    Refused,
     preferred_assignor,
-    was_assigned_just_now,
+    unknown_member,
 )
 from moldau.coordinators.groups.rules.events import (
     JOINING_EPOCH,
@@ -59,15 +51,6 @@ from moldau.coordinators.groups.rules.events import (
 from moldau.coordinators.groups.rules.outcome import GroupLimits, GroupTurn, Outcome
 from moldau.coordinators.runtime.regular_expressions import compile_regular_expression
 from moldau.errors import ErrorCode, InvalidRegularExpressionError
-
-
-class Refused(Exception):
-    """The request is answered with this and changes nothing."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
@@ -140,21 +123,12 @@ def _find_request_fault(event: ConsumerHeartbeat) -> str | None:
 
 def _answer(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
     step = MemberStep(group, event, turn)
-    reached = step.take()
+    reached = step.advance()
     is_news = event.epoch == JOINING_EPOCH or event.is_full
-    turn.answer(
-        ConsumerHeartbeatAnswer(
-            member_id=event.member_id,
-            epoch=reached.epoch,
-            heartbeat_interval_ms=turn.limits.consumer_heartbeat_interval_ms,
-            assigned=reached.assigned
-            if is_news or reached.assigned != step.current.assigned
-            else None,
-        )
-    )
+    step.answer(reached, turn.limits.consumer_heartbeat_interval_ms, is_news=is_news)
 
 
-class MemberStep:
+class MemberStep(EpochStep[ConsumerGroup, ConsumerHeartbeat]):
     """One step of a member that is there or comes, whatever protocol it speaks."""
 
     def __init__(
@@ -164,43 +138,12 @@ class MemberStep:
         turn: GroupTurn,
         classic: ClassicMember | None = None,
     ) -> None:
-        self.current = MemberAssignment()  # before the step
-        self._group = group
-        self._event = event
-        self._turn = turn
+        super().__init__(group, event, turn)
         self._classic = classic
-        self._records: list[ConsumerGroupRecord] = []
-        self._replaced: str | None = None  # whose place it takes
-        self._wanted = ConsumerSubscription(member_id=event.member_id)
         self._regexes = dict(group.regexes)  # as they will be
-        self._topics: WantedTopics | None = None
-        self._target = NO_PARTITIONS  # of this member
-        self._target_epoch = group.target_epoch
 
-    def take(self) -> MemberAssignment:
-        """Where the member stands then. Raises `Refused`, and has changed nothing."""
-        group, event, turn = self._group, self._event, self._turn
-        replaced = self._replaced = self._check_member()
-        member_id = event.member_id
-        former = group.subscriptions.get(replaced or member_id)
-        current = group.assignment_of(replaced or member_id)
-        self._target = group.target_of(replaced or member_id)
-        if replaced is not None:
-            current = replace(current, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
-            self._take_place_of(replaced, current)
-        self.current = current
-        wanted = self._wanted = self._subscribe(former)
-        epoch = self._find_epoch(wants_other=_wish(former) != _wish(wanted))
-        if epoch > group.target_epoch:
-            interval_ms = turn.limits.consumer_assignment_interval_ms
-            if was_assigned_just_now(group.assigned_ms, turn.now_ms, interval_ms):
-                self._target = self._find_wanted_target()
-            else:
-                self._assign(epoch)
-        reached = reconcile(current, self._target_epoch, self._target, self._is_free, event.owned)
-        if reached != current or member_id not in group.assignments:
-            self._records.append(MemberAssignmentRecord(group.group_id, member_id, reached))
-        turn.outcome.records += self._records
+    def advance(self) -> MemberAssignment:
+        reached = super().advance()
         self._arm(reached)
         return reached
 
@@ -212,9 +155,9 @@ class MemberStep:
         if event.instance_id is not None:
             return self._check_static(event.instance_id)
         if event.epoch == JOINING_EPOCH:
-            self._check_room()
+            self._check_room(self._turn.limits.consumer_max_size, "group.consumer.max.size")
         elif event.member_id not in group.subscriptions:
-            raise _unknown_member(event.member_id, group.group_id)
+            raise unknown_member(event.member_id, group.group_id)
         else:
             _check_epoch(group.assignment_of(event.member_id), event)
         return None
@@ -227,7 +170,7 @@ class MemberStep:
             _check_epoch(group.assignment_of(event.member_id), event)
             return None
         if known is None:
-            self._check_room()
+            self._check_room(self._turn.limits.consumer_max_size, "group.consumer.max.size")
             return None
         if known == event.member_id:
             return None  # it comes again, as itself
@@ -240,38 +183,16 @@ class MemberStep:
             )
         return known
 
-    def _check_room(self) -> None:
-        group, limits = self._group, self._turn.limits
-        is_new = self._event.member_id not in group.subscriptions
-        if is_new and len(group.subscriptions) >= limits.consumer_max_size:
-            raise Refused(
-                ErrorCode.group_max_size_reached,
-                f"group {group.group_id!r} has {limits.consumer_max_size} members, as many as "
-                "group.consumer.max.size allows",
-            )
-
-    def _take_place_of(self, replaced: str, current: MemberAssignment) -> None:
-        group, event = self._group, self._event
-        self._records += removal_of(group.group_id, replaced)
-        self._records.append(TargetAssignmentRecord(group.group_id, event.member_id, self._target))
-        self._records.append(MemberAssignmentRecord(group.group_id, event.member_id, current))
-        for timer in group.member_timers(replaced):
-            self._turn.outcome.disarm(timer)
-
-    def _is_free(self, topic_id: UUID, partition: int) -> bool:
-        return self._group.is_free(topic_id, partition)
-
     # What it wants
 
-    def _subscribe(self, former: ConsumerSubscription | None) -> ConsumerSubscription:
+    def _read_subscription(self, before: ConsumerSubscription) -> ConsumerSubscription:
         event = self._event
-        before = former or ConsumerSubscription(member_id=event.member_id)
         is_joining = event.epoch == JOINING_EPOCH
         topics = event.topics
         if topics is None:
             topics = frozenset() if is_joining else before.topics
         regex = before.regex if event.regex is None and not is_joining else event.regex or None
-        wanted = ConsumerSubscription(
+        return ConsumerSubscription(
             member_id=event.member_id,
             instance_id=event.instance_id or before.instance_id,
             rack_id=event.rack_id or before.rack_id,
@@ -285,37 +206,22 @@ class MemberStep:
             assignor=event.assignor or before.assignor,
             classic=self._classic,
         )
-        if wanted != former:
-            self._records.append(
-                MemberSubscriptionRecord(self._group.group_id, event.member_id, wanted)
-            )
-        return wanted
 
-    def _find_epoch(self, *, wants_other: bool) -> int:
-        """The group's, or the next one if something has changed that assignments depend on."""
-        group, image = self._group, self._turn.image
-        if not wants_other and group.has_seen(image) and not self._must_resolve():
-            return group.epoch
-        members = self._members_to_be()
-        self._resolve(members, image)
-        names = group.topics_wanted_by(members.values(), self._regexes)
-        topics = self._topics = group.see_topics(names, image)
-        is_as_before = (
-            topics.metadata_hash == group.metadata_hash and self._regexes == group.regexes
-        )
-        if not wants_other and is_as_before:
-            return group.epoch
-        epoch = group.epoch + 1
-        value = GroupEpoch(epoch, topics.metadata_hash)
-        self._records.append(GroupEpochRecord(group.group_id, value))
+    def _wish_of(self, member: ConsumerSubscription) -> object:
+        return member.topics, member.regex, member.rack_id, member.assignor
+
+    def _find_names(self, members: Iterable[ConsumerSubscription]) -> frozenset[str]:
+        return self._group.topics_wanted_by(members, self._regexes)
+
+    def _note_epoch(self, epoch: int, *, wants_other: bool) -> None:
         if not wants_other:
             reason = "the topics that it reads have changed"
-        elif self._event.member_id in group.subscriptions:
+        elif self._event.member_id in self._group.subscriptions:
             reason = f"member {self._event.member_id} wants other topics"
         else:
             reason = f"member {self._event.member_id} joins"
-        self._turn.outcome.log(group.group_id, f"epoch {epoch}: {reason}", is_rebalance=True)
-        return epoch
+        group_id = self._group.group_id
+        self._turn.outcome.log(group_id, f"epoch {epoch}: {reason}", is_rebalance=True)
 
     def _must_resolve(self) -> bool:
         """Whether expressions may stand for other topics than they did: there are others, which the
@@ -328,17 +234,11 @@ class MemberStep:
             return True
         return self._event.may_see is not None and turn.now_ms - group.resolved[1] >= REFRESH_MS
 
-    def _members_to_be(self) -> dict[str, ConsumerSubscription]:
-        members = dict(self._group.subscriptions)
-        if self._replaced is not None:
-            del members[self._replaced]
-        members[self._event.member_id] = self._wanted
-        return members
-
-    def _resolve(self, members: Mapping[str, ConsumerSubscription], image: MetadataImage) -> None:
+    def _resolve(self) -> bool:
         """Look regular expressions up in the topics of now; drop those that nobody uses. As in
         Kafka, they stand for the topics that the member which reports may know of."""
-        group_id, may_see = self._group.group_id, self._event.may_see
+        group_id, may_see, image = self._group.group_id, self._event.may_see, self._turn.image
+        members = self._members_to_be()
         used = {one.regex for one in members.values() if one.regex is not None}
         for regex in sorted(self._regexes.keys() - used):
             del self._regexes[regex]
@@ -351,50 +251,41 @@ class MemberStep:
                 self._regexes[regex] = resolved
                 self._records.append(ResolvedRegexRecord(group_id, regex, resolved))
         self._group.resolved = image.topics, self._turn.now_ms
+        return self._regexes != self._group.regexes
 
     # What it gets
 
-    def _see_topics(self) -> WantedTopics:
-        if self._topics is None:
-            members = self._members_to_be().values()
-            names = self._group.topics_wanted_by(members, self._regexes)
-            self._topics = self._group.see_topics(names, self._turn.image)
-        return self._topics
+    @property
+    def _interval_ms(self) -> int:
+        return self._turn.limits.consumer_assignment_interval_ms
 
-    def _find_wanted_target(self) -> AssignedPartitions:
-        """The next targets are delayed: what the member still wants of the one that it has."""
-        names = self._group.topics_wanted_by((self._wanted,), self._regexes)
-        return only_topics(self._target, self._see_topics().ids_of(names))
-
-    def _assign(self, epoch: int) -> None:
-        """New targets for everybody."""
-        group, event = self._group, self._event
-        subscriptions = self._members_to_be()
-        topics = self._see_topics()
-        # One set for all who want the same: a hundred members may want a thousand topics.
-        ids: dict[object, frozenset[UUID]] = {}
-        for one in subscriptions.values():
-            if (one.topics, one.regex) not in ids:
-                names = group.topics_wanted_by((one,), self._regexes)
-                ids[one.topics, one.regex] = topics.ids_of(names)
-        members = [
+    def _compute_targets(
+        self,
+        members: Mapping[str, ConsumerSubscription],
+        topic_ids: Mapping[str, frozenset[UUID]],
+    ) -> Mapping[str, AssignedPartitions]:
+        own_id, group = self._event.member_id, self._group
+        assignable = [
             AssignableMember(
                 member_id=member_id,
                 instance_id=one.instance_id,
                 rack_id=one.rack_id,
-                topics=ids[one.topics, one.regex],
-                former=self._target if member_id == event.member_id else group.target_of(member_id),
+                topics=topic_ids[member_id],
+                former=self._target if member_id == own_id else group.target_of(member_id),
             )
-            for member_id, one in subscriptions.items()
+            for member_id, one in members.items()
         ]
-        assignor = preferred_assignor(subscriptions, self._turn.limits)
-        targets = ASSIGNORS[assignor](members, topics.by_id)
-        for member_id in sorted(targets):
-            target = targets[member_id]
-            if target != group.targets.get(member_id):
-                self._records.append(TargetAssignmentRecord(group.group_id, member_id, target))
-        self._records.append(TargetEpochRecord(group.group_id, epoch, self._turn.now_ms))
-        self._target, self._target_epoch = targets[event.member_id], epoch
+        assign = ASSIGNORS[preferred_assignor(members, self._turn.limits)]
+        return assign(assignable, self._see_topics().by_id)
+
+    def _reach(self) -> MemberAssignment:
+        return reconcile(
+            self.current,
+            self._target_epoch,
+            self._target,
+            self._group.is_free,
+            self._event.owned,
+        )
 
     def _arm(self, reached: MemberAssignment) -> None:
         group, member_id, outcome = self._group, self._event.member_id, self._turn.outcome
@@ -429,7 +320,7 @@ def _leave(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> N
     if event.instance_id is not None:
         _check_instance(group.find_instance(event.instance_id), event)
     elif member_id not in group.subscriptions:
-        raise _unknown_member(member_id, group.group_id)
+        raise unknown_member(member_id, group.group_id)
     if event.epoch == STATIC_LEAVING_EPOCH:
         # Its partitions wait for it, until its session is over.
         before = group.assignment_of(member_id)
@@ -475,13 +366,12 @@ def remove(group: ConsumerGroup, member_ids: Collection[str], turn: GroupTurn) -
         migration.become_classic(group, member_ids, turn)
         return
     for member_id in member_ids:
-        outcome.records += removal_of(group.group_id, member_id)
+        outcome.records += group.removal_records(member_id)
     used = {one.regex for one in rest}
     for regex in sorted(group.regexes.keys() - used):
         outcome.records.append(ResolvedRegexRecord(group.group_id, regex, None))
     topics = group.see_topics(group.topics_wanted_by(rest, group.regexes), turn.image)
-    value = GroupEpoch(group.epoch + 1, topics.metadata_hash)
-    outcome.records.append(GroupEpochRecord(group.group_id, value))
+    outcome.records.append(group.next_epoch_record(topics.metadata_hash))
 
 
 # Checks
@@ -515,20 +405,6 @@ def _check_epoch(current: MemberAssignment, event: ConsumerHeartbeat) -> None:
             f"member {event.member_id} is in epoch {current.epoch} and not in {event.epoch}; it "
             "must join again",
         )
-
-
-def _unknown_member(member_id: str, group_id: str) -> Refused:
-    return Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
-
-
-# Wishes
-
-
-def _wish(member: ConsumerSubscription | None) -> object:
-    """What of a member assignments depend on; of one that is not there, nothing does."""
-    if member is None:
-        return None
-    return member.topics, member.regex, member.rack_id, member.assignor
 
 
 # A step never gives a member a partition that somebody else may still read (CGR-1): first the one

@@ -207,15 +207,6 @@ ConsumerGroupRecord: TypeAlias = (
 )
 
 
-def removal_of(group_id: str, member_id: str) -> tuple[ConsumerGroupRecord, ...]:
-    """Together, so that nothing of a member outlives its membership (CGR-3)."""
-    return (
-        MemberAssignmentRecord(group_id, member_id, None),
-        TargetAssignmentRecord(group_id, member_id, None),
-        MemberSubscriptionRecord(group_id, member_id, None),
-    )
-
-
 T = TypeVar("T")
 
 _GROUP_EPOCH: Final = 3

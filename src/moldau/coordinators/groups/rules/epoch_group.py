@@ -10,17 +10,23 @@ rule.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.coordinators.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
+from moldau.coordinators.groups.rules.assigned_partitions import (
+    NO_PARTITIONS,
+    AssignedPartitions,
+    only_topics,
+)
 from moldau.coordinators.groups.rules.assignors import AssignableTopic
 from moldau.coordinators.groups.rules.consumer_records import (
+    ConsumerGroupRecord,
     ConsumerSubscription,
     GroupEpoch,
     GroupEpochRecord,
@@ -30,8 +36,16 @@ from moldau.coordinators.groups.rules.consumer_records import (
     TargetAssignmentRecord,
     TargetEpochRecord,
 )
-from moldau.coordinators.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.coordinators.groups.rules.outcome import GroupLimits
+from moldau.coordinators.groups.rules.events import (
+    JOINING_EPOCH,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+    GroupTimer,
+    GroupTimerKind,
+    ShareHeartbeat,
+)
+from moldau.coordinators.groups.rules.outcome import GroupLimits, GroupTurn
+from moldau.errors import ErrorCode
 
 EpochRecord = (
     GroupEpochRecord
@@ -71,8 +85,20 @@ class DescribedConsumerGroup:
     members: tuple[DescribedConsumer, ...] = ()
 
 
+class EpochRecordKinds(NamedTuple):
+    """The records by which a kind of group is logged: consumer and share groups have their own."""
+
+    epoch: type[GroupEpochRecord]
+    subscription: type[MemberSubscriptionRecord]
+    target_epoch: type[TargetEpochRecord]
+    target: type[TargetAssignmentRecord]
+    assignment: type[MemberAssignmentRecord]
+
+
 class EpochGroup:
     """A group, as far as epochs, members and their assignments go."""
+
+    RECORDS: ClassVar[EpochRecordKinds]
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -191,6 +217,19 @@ class EpochGroup:
             seen = self._seen = WantedTopics(names, image)
         return seen
 
+    # Records
+
+    def next_epoch_record(self, metadata_hash: int) -> GroupEpochRecord:
+        return self.RECORDS.epoch(self.group_id, GroupEpoch(self.epoch + 1, metadata_hash))
+
+    def removal_records(self, member_id: str) -> tuple[EpochRecord, ...]:
+        """Together, so that nothing of a member outlives its membership (CGR-3)."""
+        return (
+            self.RECORDS.assignment(self.group_id, member_id, None),
+            self.RECORDS.target(self.group_id, member_id, None),
+            self.RECORDS.subscription(self.group_id, member_id, None),
+        )
+
     # Timers
 
     def session_timer(self, member_id: str) -> GroupTimer:
@@ -290,3 +329,212 @@ class WantedTopics:
     def ids_of(self, names: frozenset[str]) -> frozenset[UUID]:
         """Of those of the names that are there."""
         return frozenset(one.topic_id for name, one in self._topics.items() if name in names)
+
+
+# Heartbeats
+
+
+class Refused(Exception):
+    """The request is answered with this and changes nothing."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def unknown_member(member_id: str, group_id: str) -> Refused:
+    return Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
+
+
+G = TypeVar("G", bound=EpochGroup)
+E = TypeVar("E", bound=ConsumerHeartbeat | ShareHeartbeat)
+
+
+class EpochStep(ABC, Generic[G, E]):
+    """One step of a member that is there or comes.
+
+    What it says now, the next epoch of the group if something has changed that assignments depend
+    on, new targets if they are due, and what the member reaches on its way to its own.
+
+    It is worked out against the group as it is logged and becomes records; the group changes when
+    those are applied.
+    """
+
+    def __init__(self, group: G, event: E, turn: GroupTurn) -> None:
+        self.current = MemberAssignment()  # before the step
+        self._group = group
+        self._event = event
+        self._turn = turn
+        self._records: list[ConsumerGroupRecord] = []
+        self._replaced: str | None = None  # whose place it takes
+        self._wanted = ConsumerSubscription(member_id=event.member_id)
+        self._topics: WantedTopics | None = None
+        self._epoch = group.epoch
+        self._target = NO_PARTITIONS  # of this member
+        self._target_epoch = group.target_epoch
+
+    def advance(self) -> MemberAssignment:
+        """Where the member stands then. Raises `Refused`, and has changed nothing."""
+        group, event, turn = self._group, self._event, self._turn
+        replaced = self._replaced = self._check_member()
+        member_id = event.member_id
+        former = group.subscriptions.get(replaced or member_id)
+        current = group.assignment_of(replaced or member_id)
+        self._target = group.target_of(replaced or member_id)
+        if replaced is not None:
+            current = replace(current, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+            self._take_place_of(replaced, current)
+        self.current = current
+        self._wanted = self._read_subscription(
+            former or ConsumerSubscription(member_id=event.member_id)
+        )
+        if self._wanted != former:
+            self._records.append(
+                group.RECORDS.subscription(group.group_id, member_id, self._wanted)
+            )
+        is_other = former is None or self._wish_of(former) != self._wish_of(self._wanted)
+        self._epoch = self._find_epoch(wants_other=is_other)
+        if self._epoch > group.target_epoch:
+            if was_assigned_just_now(group.assigned_ms, turn.now_ms, self._interval_ms):
+                self._target = self._find_wanted_target()
+            else:
+                self._assign()
+        reached = self._reach()
+        if reached != current or member_id not in group.assignments:
+            self._records.append(group.RECORDS.assignment(group.group_id, member_id, reached))
+        turn.outcome.records += self._records
+        return reached
+
+    # Who it is
+
+    @abstractmethod
+    def _check_member(self) -> str | None:
+        """Raise `Refused` unless it may speak; the id of a member whose place it takes."""
+
+    def _check_room(self, max_size: int, option: str) -> None:
+        group = self._group
+        is_new = self._event.member_id not in group.subscriptions
+        if is_new and len(group.subscriptions) >= max_size:
+            raise Refused(
+                ErrorCode.group_max_size_reached,
+                f"group {group.group_id!r} has {len(group.subscriptions)} members, as many as "
+                f"{option} allows",
+            )
+
+    def _take_place_of(self, replaced: str, current: MemberAssignment) -> None:
+        group, member_id, kinds = self._group, self._event.member_id, self._group.RECORDS
+        self._records += group.removal_records(replaced)
+        self._records.append(kinds.target(group.group_id, member_id, self._target))
+        self._records.append(kinds.assignment(group.group_id, member_id, current))
+        for timer in group.member_timers(replaced):
+            self._turn.outcome.disarm(timer)
+
+    # What it wants
+
+    @abstractmethod
+    def _read_subscription(self, before: ConsumerSubscription) -> ConsumerSubscription:
+        """What it says, or has said before."""
+
+    @abstractmethod
+    def _wish_of(self, member: ConsumerSubscription) -> object:
+        """What of a member assignments depend on."""
+
+    def _find_epoch(self, *, wants_other: bool) -> int:
+        """The group's, or the next one if something has changed that assignments depend on."""
+        group = self._group
+        if not wants_other and group.has_seen(self._turn.image) and not self._must_resolve():
+            return group.epoch
+        has_resolved = self._resolve()
+        topics = self._see_topics()
+        is_as_before = topics.metadata_hash == group.metadata_hash and not has_resolved
+        if not wants_other and is_as_before:
+            return group.epoch
+        self._records.append(group.next_epoch_record(topics.metadata_hash))
+        self._note_epoch(group.epoch + 1, wants_other=wants_other)
+        return group.epoch + 1
+
+    def _must_resolve(self) -> bool:
+        """Whether expressions may stand for other topics than they did."""
+        return False
+
+    def _resolve(self) -> bool:
+        """Look expressions up; whether they stand for other topics now."""
+        return False
+
+    def _note_epoch(self, epoch: int, *, wants_other: bool) -> None:
+        """A new epoch begins."""
+
+    def _members_to_be(self) -> dict[str, ConsumerSubscription]:
+        members = dict(self._group.subscriptions)
+        if self._replaced is not None:
+            del members[self._replaced]
+        members[self._event.member_id] = self._wanted
+        return members
+
+    def _find_names(self, members: Iterable[ConsumerSubscription]) -> frozenset[str]:
+        """The names of topics that members want."""
+        return wanted_by(members)
+
+    def _see_topics(self) -> WantedTopics:
+        if self._topics is None:
+            names = self._find_names(self._members_to_be().values())
+            self._topics = self._group.see_topics(names, self._turn.image)
+        return self._topics
+
+    # What it gets
+
+    @property
+    @abstractmethod
+    def _interval_ms(self) -> int:
+        """Between two assignments (KIP-1263)."""
+
+    def _find_wanted_target(self) -> AssignedPartitions:
+        """The next targets are delayed: what the member still wants of the one that it has."""
+        ids = self._see_topics().ids_of(self._find_names((self._wanted,)))
+        return only_topics(self._target, ids)
+
+    def _assign(self) -> None:
+        """New targets for everybody."""
+        group, members = self._group, self._members_to_be()
+        # One set for all who want the same: a hundred members may want a thousand topics.
+        alike: dict[object, frozenset[UUID]] = {}
+        ids = {}
+        for member_id, one in members.items():
+            key = one.topics, one.regex
+            if key not in alike:
+                alike[key] = self._see_topics().ids_of(self._find_names((one,)))
+            ids[member_id] = alike[key]
+        targets = self._compute_targets(members, ids)
+        for member_id in sorted(targets):
+            target = targets[member_id]
+            if target != group.targets.get(member_id):
+                self._records.append(group.RECORDS.target(group.group_id, member_id, target))
+        self._records.append(
+            group.RECORDS.target_epoch(group.group_id, self._epoch, self._turn.now_ms)
+        )
+        self._target, self._target_epoch = targets[self._event.member_id], self._epoch
+
+    @abstractmethod
+    def _compute_targets(
+        self,
+        members: Mapping[str, ConsumerSubscription],
+        topic_ids: Mapping[str, frozenset[UUID]],
+    ) -> Mapping[str, AssignedPartitions]:
+        """By member id; `topic_ids` are those of the topics that each member wants."""
+
+    @abstractmethod
+    def _reach(self) -> MemberAssignment:
+        """What the member has then, on its way to the target."""
+
+    def answer(self, reached: MemberAssignment, interval_ms: int, *, is_news: bool) -> None:
+        """`is_news`: it may not have heard what it has."""
+        tells = is_news or reached.assigned != self.current.assigned
+        self._turn.answer(
+            ConsumerHeartbeatAnswer(
+                member_id=self._event.member_id,
+                epoch=reached.epoch,
+                heartbeat_interval_ms=interval_ms,
+                assigned=reached.assigned if tells else None,
+            )
+        )

@@ -29,7 +29,6 @@ from moldau.coordinators.groups.rules.consumer_records import (
     MemberSubscriptionRecord,
     TargetAssignmentRecord,
     TargetEpochRecord,
-    removal_of,
 )
 from moldau.coordinators.groups.rules.events import (
     GroupTimer,
@@ -188,7 +187,7 @@ def become_classic(group: ConsumerGroup, leaving: Collection[str], turn: GroupTu
         outcome.disarm(group.revocation_timer(member_id))
         outcome.disarm(group.join_timer(member_id))
         outcome.disarm(group.sync_timer(member_id))
-        outcome.records += removal_of(group_id, member_id)
+        outcome.records += group.removal_records(member_id)
     outcome.records += group.end_records()
     staying = [one for one in group.subscriptions.values() if one.member_id not in leaving]
     protocol = common_protocol(staying)

@@ -15,24 +15,28 @@ from typing import Final
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.coordinators.groups.rules.assigned_partitions import only_topics, partitions_of
+from moldau.coordinators.groups.rules.assigned_partitions import (
+    AssignedPartitions,
+    partitions_of,
+)
 from moldau.coordinators.groups.rules.assignors import (
     AssignableShareMember,
     assign_simply,
     wanted_partitions,
 )
-from moldau.coordinators.groups.rules.consumer_membership import Refused
 from moldau.coordinators.groups.rules.consumer_records import (
     ConsumerSubscription,
-    GroupEpoch,
     MemberAssignment,
 )
 from moldau.coordinators.groups.rules.epoch_group import (
     DescribedConsumerGroup,
     EpochGroup,
+    EpochRecordKinds,
+    EpochStep,
+    Refused,
     WantedTopics,
+    unknown_member,
     wanted_by,
-    was_assigned_just_now,
 )
 from moldau.coordinators.groups.rules.events import (
     JOINING_EPOCH,
@@ -60,7 +64,6 @@ from moldau.coordinators.groups.rules.share_records import (
     ShareTargetRecord,
     StateTopics,
     StateTopicsRecord,
-    removal_of_share_member,
 )
 from moldau.errors import ErrorCode
 
@@ -85,6 +88,14 @@ class ShareGroupState(Enum):
 
 class ShareGroup(EpochGroup):
     """A group. Invariants SHG-1 to SHG-3 hold between two events."""
+
+    RECORDS = EpochRecordKinds(
+        ShareEpochRecord,
+        ShareSubscriptionRecord,
+        ShareTargetEpochRecord,
+        ShareTargetRecord,
+        ShareAssignmentRecord,
+    )
 
     def __init__(self, group_id: str, former_epoch: int = 0) -> None:
         """One that is not there yet; its first epoch will be that after the former one."""
@@ -158,7 +169,7 @@ def heartbeat_share(group: ShareGroup, event: ShareHeartbeat, turn: GroupTurn) -
         if event.epoch == LEAVING_EPOCH:
             _leave(group, event, turn)
         else:
-            _ShareMemberStep(group, event, turn).take()
+            _ShareMemberStep(group, event, turn).advance()
     except Refused as refused:
         turn.answer(ConsumerHeartbeatAnswer(error=refused.error, message=refused.message))
 
@@ -188,64 +199,17 @@ def _find_fault(event: ShareHeartbeat, limits: GroupLimits) -> str | None:
     return fault
 
 
-class _ShareMemberStep:
-    """One step of a member that is there or comes."""
-
-    def __init__(self, group: ShareGroup, event: ShareHeartbeat, turn: GroupTurn) -> None:
-        self._group = group
-        self._event = event
-        self._turn = turn
-        self._records: list[ShareGroupRecord] = []
-        self._wanted = ConsumerSubscription(member_id=event.member_id)
-        self._target = group.target_of(event.member_id)
-        self._target_epoch = group.target_epoch
-
-    def take(self) -> None:
-        group, event, turn = self._group, self._event, self._turn
-        member_id = event.member_id
-        self._check_member()
-        former = group.subscriptions.get(member_id)
-        current = group.assignment_of(member_id)
-        self._wanted = self._subscribe(former)
-        topics = self._see_topics(is_as_before=former == self._wanted)
-        wants_other = former is None or former.topics != self._wanted.topics
-        epoch = self._find_epoch(topics, wants_other=wants_other)
-        if epoch > group.target_epoch:
-            interval_ms = turn.limits.share_assignment_interval_ms
-            if was_assigned_just_now(group.assigned_ms, turn.now_ms, interval_ms):
-                self._target = only_topics(self._target, topics.ids_of(self._wanted.topics))
-            else:
-                self._assign(epoch, topics)
-        reached = self._reach(current)
-        turn.outcome.records += self._records
-        turn.outcome.arm(group.session_timer(member_id), turn.limits.share_session_timeout_ms)
-        initialize_missing(group, topics, epoch, turn)
-        # One that says what it wants, or is behind, may not have heard the answer before.
-        is_news = event.topics is not None or event.epoch != current.epoch
-        turn.answer(
-            ConsumerHeartbeatAnswer(
-                member_id=member_id,
-                epoch=reached.epoch,
-                heartbeat_interval_ms=turn.limits.share_heartbeat_interval_ms,
-                assigned=reached.assigned
-                if is_news or reached.assigned != current.assigned
-                else None,
-            )
-        )
+class _ShareMemberStep(EpochStep[ShareGroup, ShareHeartbeat]):
+    """One step of a member that is there or comes. Nobody gives anything up before others get it,
+    since partitions are shared; so a member has its whole target as soon as it hears of it."""
 
     def _check_member(self) -> None:
         group, event = self._group, self._event
-        is_known = event.member_id in group.subscriptions
         if event.epoch == JOINING_EPOCH:
-            if not is_known and len(group.subscriptions) >= self._turn.limits.share_max_size:
-                raise Refused(
-                    ErrorCode.group_max_size_reached,
-                    f"group {group.group_id!r} has {len(group.subscriptions)} members, as many as "
-                    "group.share.max.size allows",
-                )
+            self._check_room(self._turn.limits.share_max_size, "group.share.max.size")
             return
-        if not is_known:
-            raise _unknown_member(event.member_id, group.group_id)
+        if event.member_id not in group.subscriptions:
+            raise unknown_member(event.member_id, group.group_id)
         current = group.assignment_of(event.member_id)
         # The one before: the answer that told it of the new one was lost.
         if event.epoch not in (current.epoch, current.previous_epoch):
@@ -255,74 +219,62 @@ class _ShareMemberStep:
                 "it must join again",
             )
 
-    def _subscribe(self, former: ConsumerSubscription | None) -> ConsumerSubscription:
+    def _read_subscription(self, before: ConsumerSubscription) -> ConsumerSubscription:
         event = self._event
-        before = former or ConsumerSubscription(member_id=event.member_id)
-        wanted = ConsumerSubscription(
+        return ConsumerSubscription(
             member_id=event.member_id,
             rack_id=event.rack_id or before.rack_id,
             client_id=event.client_id,
             client_host=event.client_host,
             topics=before.topics if event.topics is None else event.topics,
         )
-        if wanted != former:
-            group_id = self._group.group_id
-            self._records.append(ShareSubscriptionRecord(group_id, event.member_id, wanted))
-        return wanted
 
-    def _members_to_be(self) -> dict[str, ConsumerSubscription]:
-        return {**self._group.subscriptions, self._event.member_id: self._wanted}
+    def _wish_of(self, member: ConsumerSubscription) -> object:
+        return member.topics
 
-    def _see_topics(self, *, is_as_before: bool) -> WantedTopics:
+    def _see_topics(self) -> WantedTopics:
+        """With each heartbeat: so all members are asked only when one has changed."""
         group = self._group
-        names = group.wanted_topics if is_as_before else wanted_by(self._members_to_be().values())
-        return group.see_topics(names, self._turn.image)
+        if self._wanted == group.subscriptions.get(self._event.member_id):
+            return group.see_topics(group.wanted_topics, self._turn.image)
+        return super()._see_topics()
 
-    def _find_epoch(self, topics: WantedTopics, *, wants_other: bool) -> int:
-        """The group's, or the next one if something has changed that assignments depend on."""
-        group = self._group
-        if not wants_other and topics.metadata_hash == group.metadata_hash:
-            return group.epoch
-        value = GroupEpoch(group.epoch + 1, topics.metadata_hash)
-        self._records.append(ShareEpochRecord(group.group_id, value))
-        return value.epoch
+    @property
+    def _interval_ms(self) -> int:
+        return self._turn.limits.share_assignment_interval_ms
 
-    def _assign(self, epoch: int, topics: WantedTopics) -> None:
-        """New targets for everybody, of what is initialized (SHG-1)."""
-        group = self._group
+    def _compute_targets(
+        self,
+        members: Mapping[str, ConsumerSubscription],
+        topic_ids: Mapping[str, frozenset[UUID]],
+    ) -> Mapping[str, AssignedPartitions]:
+        """Of what is initialized (SHG-1)."""
+        group, topics = self._group, self._see_topics()
         counts = {topic_id: count for topic_id, (_, count) in topics.partition_counts.items()}
         initialized = {
             topic_id: topic.partitions for topic_id, topic in group.state_topics.initialized.items()
         }
-        ids: dict[frozenset[str], frozenset[UUID]] = {}
-        takers = []
-        for member_id, one in self._members_to_be().items():
-            if one.topics not in ids:
-                ids[one.topics] = topics.ids_of(one.topics)
-            takers.append(
-                AssignableShareMember(member_id, ids[one.topics], group.target_of(member_id))
-            )
-        targets = assign_simply(takers, wanted_partitions(counts, initialized))
-        for member_id in sorted(targets):
-            if targets[member_id] != group.targets.get(member_id):
-                target = targets[member_id]
-                self._records.append(ShareTargetRecord(group.group_id, member_id, target))
-        self._records.append(ShareTargetEpochRecord(group.group_id, epoch, self._turn.now_ms))
-        self._target_epoch = epoch
-        self._target = targets[self._event.member_id]
+        assignable = [
+            AssignableShareMember(member_id, topic_ids[member_id], group.target_of(member_id))
+            for member_id in members
+        ]
+        return assign_simply(assignable, wanted_partitions(counts, initialized))
 
-    def _reach(self, current: MemberAssignment) -> MemberAssignment:
+    def _reach(self) -> MemberAssignment:
         """The target, at once."""
-        group, member_id = self._group, self._event.member_id
-        reached = MemberAssignment(
-            epoch=self._target_epoch,
-            previous_epoch=current.epoch
-            if self._target_epoch != current.epoch
-            else current.previous_epoch,
-            assigned=self._target,
-        )
-        if reached != current or member_id not in group.assignments:
-            self._records.append(ShareAssignmentRecord(group.group_id, member_id, reached))
+        current, epoch = self.current, self._target_epoch
+        previous = current.previous_epoch if epoch == current.epoch else current.epoch
+        return MemberAssignment(epoch=epoch, previous_epoch=previous, assigned=self._target)
+
+    def advance(self) -> MemberAssignment:
+        reached = super().advance()
+        group, event, turn = self._group, self._event, self._turn
+        timer = group.session_timer(event.member_id)
+        turn.outcome.arm(timer, turn.limits.share_session_timeout_ms)
+        initialize_missing(group, self._see_topics(), self._epoch, turn)
+        # One that says what it wants, or is behind, may not have heard the answer before.
+        is_news = event.topics is not None or event.epoch != self.current.epoch
+        self.answer(reached, turn.limits.share_heartbeat_interval_ms, is_news=is_news)
         return reached
 
 
@@ -331,7 +283,7 @@ class _ShareMemberStep:
 
 def _leave(group: ShareGroup, event: ShareHeartbeat, turn: GroupTurn) -> None:
     if event.member_id not in group.subscriptions:
-        raise _unknown_member(event.member_id, group.group_id)
+        raise unknown_member(event.member_id, group.group_id)
     turn.outcome.log(group.group_id, f"member {event.member_id} leaves", is_rebalance=True)
     remove(group, (event.member_id,), turn)
     turn.answer(ConsumerHeartbeatAnswer(member_id=event.member_id, epoch=event.epoch))
@@ -349,21 +301,16 @@ def remove(group: ShareGroup, member_ids: Collection[str], turn: GroupTurn) -> N
     outcome = turn.outcome
     for member_id in member_ids:
         outcome.disarm(group.session_timer(member_id))
-        outcome.records += removal_of_share_member(group.group_id, member_id)
+        outcome.records += group.removal_records(member_id)
     rest = [one for one in group.subscriptions.values() if one.member_id not in member_ids]
     topics = group.see_topics(wanted_by(rest), turn.image)
-    value = GroupEpoch(group.epoch + 1, topics.metadata_hash)
-    outcome.records.append(ShareEpochRecord(group.group_id, value))
+    outcome.records.append(group.next_epoch_record(topics.metadata_hash))
 
 
 def await_signs_of_life(group: ShareGroup, limits: GroupLimits, outcome: Outcome) -> None:
     """After loading: as if every member had just been heard."""
     for member_id in group.subscriptions:
         outcome.arm(group.session_timer(member_id), limits.share_session_timeout_ms)
-
-
-def _unknown_member(member_id: str, group_id: str) -> Refused:
-    return Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
 
 
 # Before members get a partition, its state is initialized: that it is about to be is logged, then
@@ -461,13 +408,9 @@ def states_initialized(group: ShareGroup, event: StatesInitialized, turn: GroupT
         value = StateTopics(initializing, initialized, states.deleting)
         turn.outcome.records += (
             StateTopicsRecord(group.group_id, value),
-            next_epoch(group),  # so that they are assigned
+            group.next_epoch_record(group.metadata_hash),  # so that they are assigned
         )
     turn.answer(CodeAnswer())
-
-
-def next_epoch(group: ShareGroup) -> ShareEpochRecord:
-    return ShareEpochRecord(group.group_id, GroupEpoch(group.epoch + 1, group.metadata_hash))
 
 
 # What administrators ask for
@@ -483,7 +426,7 @@ def alter_offsets(group: ShareGroup, event: AlterShareOffsets, turn: GroupTurn) 
     if group.subscriptions:
         turn.answer(StateTopicsAnswer(error=ErrorCode.non_empty_group))
         return
-    turn.outcome.records.append(next_epoch(group))
+    turn.outcome.records.append(group.next_epoch_record(group.metadata_hash))
     states = group.state_topics
     new = [one for one in event.states if not states.has_initialized(one.topic_id, one.partition)]
     _begin_initializing(group, new, event.names, turn)
@@ -510,7 +453,10 @@ def delete_states(group: ShareGroup, event: DeleteStates, turn: GroupTurn) -> No
         names,
     )
     group.deleting_now |= wanted
-    turn.outcome.records += (StateTopicsRecord(group.group_id, value), next_epoch(group))
+    turn.outcome.records += (
+        StateTopicsRecord(group.group_id, value),
+        group.next_epoch_record(group.metadata_hash),
+    )
     partitions = {
         topic_id: everything.get(topic_id) or _all_partitions(topic_id, turn.image)
         for topic_id in wanted

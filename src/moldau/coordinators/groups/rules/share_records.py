@@ -161,15 +161,6 @@ SHARE_RECORDS: Final = (
 )
 
 
-def removal_of_share_member(group_id: str, member_id: str) -> tuple[ShareGroupRecord, ...]:
-    """Together, so that nothing of a member outlives its membership."""
-    return (
-        ShareAssignmentRecord(group_id, member_id, None),
-        ShareTargetRecord(group_id, member_id, None),
-        ShareSubscriptionRecord(group_id, member_id, None),
-    )
-
-
 T = TypeVar("T")
 
 _SUBSCRIPTION: Final = 10

@@ -13,8 +13,11 @@ from dataclasses import replace
 from typing import Final
 
 from moldau.coordinators.groups.rules.assignors import StreamsWorker, TaskAssignment
-from moldau.coordinators.groups.rules.consumer_membership import Refused
-from moldau.coordinators.groups.rules.epoch_group import was_assigned_just_now
+from moldau.coordinators.groups.rules.epoch_group import (
+    Refused,
+    unknown_member,
+    was_assigned_just_now,
+)
 from moldau.coordinators.groups.rules.events import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -191,7 +194,7 @@ class _StreamsMemberStep:
                     "group.streams.max.size allows",
                 )
         elif not is_known:
-            raise _unknown_member(event.member_id, group.group_id)
+            raise unknown_member(event.member_id, group.group_id)
         else:
             _check_epoch(group.assignment_of(event.member_id), event)
 
@@ -396,7 +399,7 @@ def await_signs_of_life(group: StreamsGroup, limits: GroupLimits, outcome: Outco
 
 def _leave(group: StreamsGroup, event: StreamsHeartbeat, turn: GroupTurn) -> None:
     if event.member_id not in group.members:
-        raise _unknown_member(event.member_id, group.group_id)
+        raise unknown_member(event.member_id, group.group_id)
     if event.shuts_down:
         group.shutdown_by = group.shutdown_by or event.member_id
     turn.outcome.log(group.group_id, f"member {event.member_id} leaves", is_rebalance=True)
@@ -442,10 +445,6 @@ def _check_epoch(current: StreamsAssignment, event: StreamsHeartbeat) -> None:
             f"member {event.member_id} is in epoch {current.epoch} and not in {event.epoch}; it "
             "must give up its tasks and join again",
         )
-
-
-def _unknown_member(member_id: str, group_id: str) -> Refused:
-    return Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
 
 
 # Few tasks are assigned at once, and many in slices between which others are served (an effect):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Collection, Mapping
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from moldau.cluster import znodes
 from moldau.cluster.znodes import NodeFields
@@ -105,7 +104,7 @@ def encode_acls(entries: Collection[AclEntry]) -> bytes:
         }
         for entry in sorted(entries)
     ]
-    return json.dumps({"version": 1, "acls": rows}, separators=(",", ":")).encode()
+    return znodes.encode_json({"version": 1, "acls": rows})
 
 
 def decode_acls(path: str, data: bytes) -> frozenset[AclEntry]:
@@ -154,8 +153,7 @@ def encode_acl_change(pattern: ResourcePattern) -> tuple[str, bytes]:
         "name": pattern.name,
         "patternType": pattern.pattern_type.name,
     }
-    data = json.dumps(fields, separators=(",", ":")).encode()
-    return f"{EXTENDED_CHANGES}/{_CHANGE}", data
+    return f"{EXTENDED_CHANGES}/{_CHANGE}", znodes.encode_json(fields)
 
 
 def decode_literal_change(path: str, data: bytes) -> ResourcePattern:
@@ -198,13 +196,8 @@ _USERS, _CLIENTS, _IPS = "users", "clients", "ips"
 _WHOLE = frozenset({QuotaKind.PRODUCE.value, QuotaKind.FETCH.value, QuotaKind.CONNECTION.value})
 
 
-def sanitize(name: str) -> str:
-    """As Kafka's `Sanitizer`: what Java's URLEncoder leaves, without `+` and `*`."""
-    return quote(name, safe="").replace("~", "%7E")
-
-
 def encode_name(name: EntityName) -> str:
-    return name.value if isinstance(name, Default) else sanitize(name)
+    return name.value if isinstance(name, Default) else znodes.encode_user_name(name)
 
 
 def decode_name(text: str) -> EntityName:

@@ -190,7 +190,8 @@ def find_deleted_topic(name: str) -> TopicId | None:
         return None
 
 
-def _json(fields: Mapping[str, object]) -> bytes:
+def encode_json(fields: Mapping[str, object]) -> bytes:
+    """As Kafka writes it, without blanks."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -198,7 +199,7 @@ def _json(fields: Mapping[str, object]) -> bytes:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _json({"version": "1", "id": cluster_id})
+    return encode_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
@@ -209,7 +210,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_controller(broker_id: BrokerId, now_ms: int) -> bytes:
-    return _json({"version": 1, "brokerid": broker_id, "timestamp": str(now_ms)})
+    return encode_json({"version": 1, "brokerid": broker_id, "timestamp": str(now_ms)})
 
 
 def decode_controller(data: bytes) -> BrokerId:
@@ -247,7 +248,7 @@ def encode_broker(broker: BrokerState, now_ms: int) -> bytes:
     }
     if broker.rack is not None:
         fields["rack"] = broker.rack
-    return _json(fields)
+    return encode_json(fields)
 
 
 def decode_broker(broker_id: BrokerId, data: bytes, *, epoch: int) -> BrokerState:
@@ -317,7 +318,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
             "branch_partitions": origin.partitions,
             "branch_epoch": origin.newest_epoch,
         }
-    return _json(fields)
+    return encode_json(fields)
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
@@ -379,7 +380,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
         fields["last_known_elr"] = state.last_known_elr
     if state.leader == NO_BROKER and state.last_known_leader != NO_BROKER:
         fields["last_known_leader"] = state.last_known_leader
-    return _json(fields)
+    return encode_json(fields)
 
 
 def decode_partition_state(
@@ -405,7 +406,7 @@ def decode_partition_state(
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    return _json({"version": 1, "config": dict(config)})
+    return encode_json({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
@@ -422,7 +423,7 @@ class ConfigEntity(NamedTuple):
 
 
 def encode_config_change(entity: ConfigEntity) -> bytes:
-    return _json({"version": 2, "entity_path": f"{entity.kind}/{entity.name}"})
+    return encode_json({"version": 2, "entity_path": f"{entity.kind}/{entity.name}"})
 
 
 def decode_config_change(path: str, data: bytes) -> ConfigEntity:
@@ -441,7 +442,7 @@ def decode_config_change(path: str, data: bytes) -> ConfigEntity:
 
 def encode_isr_change(partitions: Collection[tuple[str, int]]) -> bytes:
     named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
-    return _json({"version": 1, "partitions": named})
+    return encode_json({"version": 1, "partitions": named})
 
 
 WHOLE_TOPIC = -1
@@ -472,7 +473,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    return _json(
+    return encode_json(
         {
             "version": 1,
             "broker": block.broker_id,
@@ -608,7 +609,7 @@ class WantedReplicas(NamedTuple):
 
 
 def encode_deletion(topic_id: TopicId) -> bytes:
-    return _encode_json({"version": 1, "topic_id": format_uuid(topic_id)})
+    return encode_json({"version": 1, "topic_id": format_uuid(topic_id)})
 
 
 def find_topic_to_delete(topic: str, data: bytes) -> TopicId | None:
@@ -627,7 +628,7 @@ def encode_reassignment(wanted: Iterable[WantedReplicas]) -> bytes:
         {"topic": one.partition.topic, "partition": one.partition.partition, "replicas": one[1]}
         for one in wanted
     ]
-    return _encode_json({"version": 1, "partitions": partitions})
+    return encode_json({"version": 1, "partitions": partitions})
 
 
 def decode_reassignment(data: bytes) -> list[WantedReplicas]:
@@ -649,7 +650,7 @@ def decode_preferred_election(data: bytes) -> list[TopicPartition]:
 
 def encode_log_dir_failure(broker_id: BrokerId) -> bytes:
     """Event 1: a log directory failed."""
-    return _encode_json({"version": 1, "broker": broker_id, "event": 1})
+    return encode_json({"version": 1, "broker": broker_id, "event": 1})
 
 
 def _partition(fields: NodeFields, item: Mapping[str, object]) -> TopicPartition:
@@ -657,7 +658,3 @@ def _partition(fields: NodeFields, item: Mapping[str, object]) -> TopicPartition
     if not isinstance(topic, str) or not is_integer(partition):
         raise fields.fault("partitions", "a list of topics and partitions")
     return TopicPartition(topic, partition)
-
-
-def _encode_json(fields: Mapping[str, object]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()

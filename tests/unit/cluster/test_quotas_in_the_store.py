@@ -29,6 +29,7 @@ PATHS = {
     QuotaEntity("<default>"): "users/%3Cdefault%3E",
     QuotaEntity(None, "a/b+c"): "clients/a%2Fb%2Bc",
     QuotaEntity("für"): "users/f%C3%BCr",
+    QuotaEntity(user=".."): "users/%2E%2E",  # which would name no node
 }
 
 

@@ -20,7 +20,7 @@ from moldau.coordination.zookeeper.server import (
     NodePorts,
     ServerOptions,
     ZookeeperEnsemble,
-    ask_server,
+    send_command,
     require_server,
 )
 from moldau.errors import StartupError
@@ -113,7 +113,7 @@ class RunningCluster:
 
     def watch_count(self) -> int:
         """At ZooKeeper, of all brokers."""
-        answer = ask_server(self._zookeeper.nodes[0].port, "mntr") or ""
+        answer = send_command(self._zookeeper.nodes[0].port, "mntr") or ""
         counts = (line.split("\t") for line in answer.splitlines() if "\t" in line)
         return int(dict(counts)["zk_watch_count"])
 

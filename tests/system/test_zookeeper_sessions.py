@@ -26,7 +26,7 @@ from moldau.coordination.port import (
 )
 from moldau.coordination.zookeeper.client import ZookeeperClient
 from moldau.coordination.zookeeper.kazoo_client import MultiRead
-from moldau.coordination.zookeeper.server import ZookeeperNode, ask_server
+from moldau.coordination.zookeeper.server import ZookeeperNode, send_command
 from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import StartupError, UsageError
 from moldau.workers import ThreadWorkers
@@ -69,11 +69,11 @@ async def open_session(
     return await open_session(settings, workers, attempts - 1)
 
 
-async def patiently(ask_server: Callable[[], Awaitable[Any]]) -> Any:
-    """What a caller does who hears that the connection was lost: ask_server again."""
+async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """What a caller does who hears that the connection was lost: ask again."""
     while True:
         try:
-            return await ask_server()
+            return await ask()
         except StoreLostError:
             await asyncio.sleep(0.01)
 
@@ -455,7 +455,7 @@ def test_many_nodes_are_read_and_deleted_however_many_they_are(
 
 def packets_of(node: ZookeeperNode) -> int:
     """How many requests the server has had, from all clients."""
-    answer = ask_server(node.port, "mntr") or ""
+    answer = send_command(node.port, "mntr") or ""
     (count,) = re.findall(r"^zk_packets_received\s+(\d+)", answer, re.MULTILINE)
     return int(count)
 

@@ -17,7 +17,7 @@ from moldau.cluster.broker_registration import ensure_znodes, generate_broker_id
 from moldau.cluster.entity_znodes import ACL_PATHS
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import MAX_PARTITIONS_PER_CHANGE
-from moldau.cluster.topic_operations import creation
+from moldau.cluster.topic_operations import create_topic
 from moldau.cluster.znodes import CLUSTER_ID
 from moldau.config.broker_options import BrokerOptions, find_internal_configs
 from moldau.config.topic_options import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
@@ -149,7 +149,7 @@ async def adopt_topics(
             ),
             configs=UNKNOWN_TOPIC_SETTINGS if configs is None else configs,
         )
-        await coordination.transact(creation(topic, None))
+        await coordination.transact(create_topic(topic, None))
         _log.info("topic %s with %d partitions is served from disk", name, len(topic.partitions))
     if by_topic:
         _log.warning(

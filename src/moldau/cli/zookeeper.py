@@ -20,8 +20,8 @@ from moldau.coordination.zookeeper.server import (
     ServerOptions,
     ZookeeperEnsemble,
     all_ports,
-    ask_server,
     require_free_ports,
+    send_command,
 )
 from moldau.errors import StartupError
 from moldau.processes import stop_signals
@@ -133,10 +133,12 @@ def status(
     found = () if port is not None else ZookeeperEnsemble.find(data_dir).nodes
     first = DEFAULT_PORT if port is None else port
     if found:
-        documents = [_describe(node.port, node.find_pid(), node.ask("srvr")) for node in found]
+        documents = [
+            _describe(node.port, node.find_pid(), node.send_command("srvr")) for node in found
+        ]
     else:
         ports = range(first, first + nodes)
-        documents = [_describe(one, None, ask_server(one, "srvr")) for one in ports]
+        documents = [_describe(one, None, send_command(one, "srvr")) for one in ports]
     if as_json:
         print_document(documents)
     else:

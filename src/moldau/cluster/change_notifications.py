@@ -96,7 +96,7 @@ class ChangeNotifications(Generic[T]):
         names = await self._list()
         self._last_read = _number_of(names[-1]) if names else _NOTHING_READ
 
-    def skip(self, path: str) -> None:
+    def skip_notification(self, path: str) -> None:
         """Do not read this one: who wrote it knows what it says."""
         self._skipped.add(path)
 

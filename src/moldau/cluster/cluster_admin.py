@@ -248,7 +248,7 @@ class ClusterAdmin:
         if existing is not None:
             raise TopicExistsError(f"topic {topic.name!r} already exists")
         end = _end_of_first_write(topic, 0)
-        operations = topic_operations.creation(topic, config, end)
+        operations = topic_operations.create_topic(topic, config, end)
         await self._publisher.clock.sleep(0)  # thousands of them are work for a turn of the loop
         # Not later than in the store, however long the answer takes: see `groups.deleted_topics`.
         made = replace(topic, version=0, created_ms=self._publisher.store_now_ms())
@@ -301,7 +301,7 @@ class ClusterAdmin:
         if node is None or node.version != topic.version:
             raise BadVersionError(f"{znodes.topic_path(name)} is newer than the image")
         end = _end_of_first_write(grown, first)
-        operations = topic_operations.growth(grown, first, node.version, end)
+        operations = topic_operations.add_partitions(grown, first, node.version, end)
         await self._publisher.clock.sleep(0)
         await self._controllership.transact(term, operations)
         grown = replace(grown, version=node.version + 1)

@@ -310,12 +310,12 @@ class Controller:
     async def _process_topic_deletion(self, term: ControllerTerm) -> None:
         is_enabled = self._settings().deletes_topics
         await self.deletion.process_requests(term, is_enabled=is_enabled)
-        await self.deletion.finish(term)
+        await self.deletion.finish_deletions(term)
 
     async def _process_broker_change(self, term: ControllerTerm) -> None:
         """One came, went or was restarted: each partition may need another leader."""
         self._enqueue_topics(self._publisher.image.topics.keys())
-        await self.deletion.finish(term)
+        await self.deletion.finish_deletions(term)
 
     async def _process_topic_change(self, term: ControllerTerm) -> None:
         names, self._topics = self._topics, set()
@@ -385,8 +385,8 @@ class Controller:
                 await self._publisher.refresh_topics((topic.name,))
                 continue
             named = replace(topic, topic_id=self._make_topic_id(), version=node.version + 1)
-            write = topic_operations.assignment_write(named, node.version)
-            told = topic_operations.notification([topic.name])
+            write = topic_operations.write_assignment(named, node.version)
+            told = topic_operations.notify_topics([topic.name])
             try:
                 await self._controllership.transact(term, (write, told))
             except (BadVersionError, NoNodeError):

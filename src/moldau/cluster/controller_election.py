@@ -84,7 +84,7 @@ class ControllerElection:
             await self._coordination.transact((taken, raised))
         except (NodeExistsError, BadVersionError):
             return await self._find_own_claim()
-        return self._begin(epoch, 0 if former is None else former.version + 1)
+        return self._start_term(epoch, 0 if former is None else former.version + 1)
 
     async def _find_own_claim(self) -> ControllerTerm | None:
         claim, epoch = await self._coordination.get_many(
@@ -94,9 +94,9 @@ class ControllerElection:
             return None
         if claim.ephemeral_owner != self._coordination.session_id:
             return None
-        return self._begin(znodes.decode_controller_epoch(epoch.data), epoch.version)
+        return self._start_term(znodes.decode_controller_epoch(epoch.data), epoch.version)
 
-    def _begin(self, epoch: int, epoch_version: int) -> ControllerTerm:
+    def _start_term(self, epoch: int, epoch_version: int) -> ControllerTerm:
         self._term = ControllerTerm(epoch=epoch, epoch_version=epoch_version)
         self._publisher.apply_controller(self.broker_id)
         return self._term

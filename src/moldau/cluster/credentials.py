@@ -85,9 +85,9 @@ class UserCredentials:
         """For a login: anybody may ask, with any name."""
         if len(znodes.encode_user_name(user)) > LONGEST_USER_NAME:
             return None
-        return (await self.of_user(user)).get(mechanism)
+        return (await self.read_credentials(user)).get(mechanism)
 
-    async def of_user(self, user: str) -> Mapping[str, ScramCredential]:
+    async def read_credentials(self, user: str) -> Mapping[str, ScramCredential]:
         """The user's credentials by mechanism."""
         path = znodes.user_config_path(user)
         try:
@@ -105,7 +105,7 @@ class UserCredentials:
                 del self._remembered[next(iter(self._remembered))]
         return found
 
-    async def users(self) -> list[str]:
+    async def list_users(self) -> list[str]:
         """All who have a setting, a credential or not."""
         names = await self._coordination.children(znodes.USER_CONFIGS)
         return [znodes.decode_user_name(name) for name in names if name != znodes.DEFAULT_BROKER]
@@ -264,7 +264,7 @@ class DelegationTokens:
         token_id, left = await self._change(secret, change)
         return ExpiredToken(token_id, now_ms if left is None else left.expiry_ms)
 
-    async def all(self) -> list[DelegationToken]:
+    async def list_tokens(self) -> list[DelegationToken]:
         with kafka_errors():
             return [token for token, _ in await self._read_all()]
 
@@ -356,7 +356,7 @@ def encode_token(token: DelegationToken) -> bytes:
         "expiryTimestamp": token.expiry_ms,
         "tokenId": token.token_id,
     }
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return znodes.encode_json(fields)
 
 
 def _find_token(path: str, data: bytes) -> DelegationToken | None:

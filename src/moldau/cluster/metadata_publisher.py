@@ -221,7 +221,7 @@ class MetadataPublisher:
 
     def skip_partition_change(self, path: str) -> None:
         """A notification by this broker itself, of what it has applied already."""
-        self._partition_changes.skip(path)
+        self._partition_changes.skip_notification(path)
 
     # Changes that this broker has written
 

@@ -70,7 +70,7 @@ class StateWriter:
         """As `write`; returns those that are not written, whose topics have been read again."""
         overtaken: list[PlannedState] = []
         for part in parts_of(plan):
-            attempt = partial(self._try, part, term)
+            attempt = partial(self._write_part, part, term)
             if not await self._until_known(attempt):
                 overtaken += part
         if overtaken:
@@ -100,8 +100,8 @@ class StateWriter:
             if self._coordination.session_id != session_id:
                 raise SessionExpiredError("partition states were planned in a session that is over")
 
-    async def _try(self, part: Sequence[PlannedState], term: ControllerTerm | None) -> bool:
-        folders = topic_operations.folders_of_states(part)
+    async def _write_part(self, part: Sequence[PlannedState], term: ControllerTerm | None) -> bool:
+        folders = topic_operations.list_state_folders(part)
         nodes = await self._coordination.get_many(folders)
         missing = [p for p, node in zip(folders, nodes, strict=True) if node is None]
         operations = [Create(path=path) for path in missing]
@@ -119,7 +119,7 @@ class StateWriter:
         for planned in plan:
             states[planned.partition] = planned.state
         moved = replace(topic, partitions=tuple(states))
-        operations = (topic_operations.assignment_write(moved, node.version),)
+        operations = (topic_operations.write_assignment(moved, node.version),)
         return await self._transact(operations, plan, term, moved_version=node.version + 1)
 
     async def _came_through(self, part: Sequence[PlannedState], *, is_move: bool) -> bool:
@@ -149,13 +149,13 @@ class StateWriter:
     ) -> bool:
         """`moved_version` is that of the topic's node, if it is written too."""
         told = (
-            topic_operations.notification_of_states(part)
+            topic_operations.notify_states(part)
             if moved_version is None
-            else topic_operations.notification([part[0].topic.name])
+            else topic_operations.notify_topics([part[0].topic.name])
         )
         # Who has a term deletes topics, and knows which are there.
-        alive = topic_operations.require_lives(part) if term is None else ()
-        writes = (*alive, *operations, *map(topic_operations.state_write, part), told)
+        alive = topic_operations.require_undeleted(part) if term is None else ()
+        writes = (*alive, *operations, *map(topic_operations.write_state, part), told)
         for planned in part:
             _require_epoch(planned, is_move=moved_version is not None)
             _require_leader(planned)

@@ -72,7 +72,7 @@ class TopicDeletion:
         if len(topic.partitions) <= PARTITIONS_PER_WRITE and not await self._is_awaited(topic.name):
             await self._delete_nodes(term, topic.name, topic.topic_id)
             return
-        await self._mark(term, topic)
+        await self._mark_topic(term, topic)
         with suppress(NoNodeError, NotEmptyError, StoreLostError):
             await self._maybe_finish(term, topic.name)
 
@@ -94,12 +94,12 @@ class TopicDeletion:
             else:
                 await self._publisher.refresh_topics((name,))
 
-    async def finish(self, term: ControllerTerm) -> None:
+    async def finish_deletions(self, term: ControllerTerm) -> None:
         """Finish the deletions that can be finished now."""
         for name in sorted(self._publisher.image.deleting):
             await self._maybe_finish(term, name)
 
-    async def _mark(self, term: ControllerTerm, topic: TopicState) -> None:
+    async def _mark_topic(self, term: ControllerTerm, topic: TopicState) -> None:
         path = znodes.delete_topic_path(topic.name)
         data = encode_deletion(topic.topic_id)
         node = await self._coordination.get(path)
@@ -107,7 +107,7 @@ class TopicDeletion:
             Create(path=path, data=data) if node is None else SetData(path=path, data=data)
         )
         exists = Check(path=znodes.topic_path(topic.name), version=ANY_VERSION)
-        told = topic_operations.notification([topic.name])
+        told = topic_operations.notify_topics([topic.name])
         await transact_in_term(self._coordination, term, (exists, marked, told))
         self._publisher.apply_deletion(topic)
 
@@ -130,18 +130,18 @@ class TopicDeletion:
 
     async def _delete_nodes(self, term: ControllerTerm, name: str, topic_id: TopicId) -> None:
         partitions = await self._coordination.children(znodes.partitions_path(name))
-        paths = topic_operations.paths_of(name, partitions)
+        paths = topic_operations.list_topic_paths(name, partitions)
         nodes = await self._coordination.get_many(paths)
         present = [path for path, node in zip(paths, nodes, strict=True) if node is not None]
         record = await self._coordination.get(znodes.deleted_topic_path(topic_id))
         is_told = record is not None or topic_id == NO_TOPIC_ID
-        first = [] if is_told else [topic_operations.deletion_record(name, topic_id)]
+        first = [] if is_told else [topic_operations.record_deletion(name, topic_id)]
         *parts, last = _parts(present)
         for part in parts:
             operations = [*first, *(Delete(path=path) for path in part)]
             await transact_in_term(self._coordination, term, operations)
             first = []
-        operations = [*first, *topic_operations.deletion(name, last)]
+        operations = [*first, *topic_operations.delete_topic(name, last)]
         deleted = {topic_id: DeletedTopic(name, self._publisher.store_now_ms())}
         await transact_in_term(self._coordination, term, operations)
         self._publisher.apply_topics((), removed=(name,), deleted=deleted)

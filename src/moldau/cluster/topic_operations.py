@@ -17,7 +17,7 @@ from moldau.coordination.port import Create, Delete, Node, Operation, SetData
 from moldau.model import NO_BROKER, TopicId
 
 
-def creation(topic: TopicState, config: Node | None, end: int | None = None) -> list[Operation]:
+def create_topic(topic: TopicState, config: Node | None, end: int | None = None) -> list[Operation]:
     """`config` is what a former topic of this name left behind.
 
     With `end` the partitions from this one on are left out: their states are written later.
@@ -34,23 +34,23 @@ def creation(topic: TopicState, config: Node | None, end: int | None = None) -> 
     ]
 
 
-def growth(
+def add_partitions(
     topic: TopicState, first_new: int, version: int, end: int | None = None
 ) -> list[Operation]:
-    """`topic` as it shall be; `version` of its node as it was read; `end` as in `creation`."""
+    """`topic` as it shall be; `version` of its node as it was read; `end` as in `create_topic`."""
     return [
-        assignment_write(topic, version),
+        write_assignment(topic, version),
         *_partition_creation(topic, first_new, end),
-        notification([topic.name]),
+        notify_topics([topic.name]),
     ]
 
 
-def assignment_write(topic: TopicState, version: int) -> Operation:
+def write_assignment(topic: TopicState, version: int) -> Operation:
     data = znodes.encode_topic(assignment_of(topic))
     return SetData(path=znodes.topic_path(topic.name), data=data, version=version)
 
 
-def paths_of(name: str, partitions: Iterable[str]) -> list[str]:
+def list_topic_paths(name: str, partitions: Iterable[str]) -> list[str]:
     """Every node that a topic may have, children before their parents."""
     folder = znodes.partitions_path(name)
     paths = []
@@ -65,16 +65,16 @@ def paths_of(name: str, partitions: Iterable[str]) -> list[str]:
     ]
 
 
-def deletion(name: str, paths: Iterable[str]) -> list[Operation]:
-    return [*(Delete(path=path) for path in paths), notification([name])]
+def delete_topic(name: str, paths: Iterable[str]) -> list[Operation]:
+    return [*(Delete(path=path) for path in paths), notify_topics([name])]
 
 
-def deletion_record(topic: str, topic_id: TopicId) -> Operation:
+def record_deletion(topic: str, topic_id: TopicId) -> Operation:
     """What says for ever after that this topic was deleted, and did not merely vanish (DEL-1)."""
     return Create(path=znodes.deleted_topic_path(topic_id), data=topic.encode())
 
 
-def state_write(planned: PlannedState) -> Operation:
+def write_state(planned: PlannedState) -> Operation:
     """Write an elected state over the one that the election was based on, if there was one."""
     path = znodes.partition_state_path(planned.topic.name, planned.partition)
     data = znodes.encode_partition_state(planned.state)
@@ -83,14 +83,14 @@ def state_write(planned: PlannedState) -> Operation:
     return SetData(path=path, data=data, version=planned.former.version)
 
 
-def require_lives(plan: Iterable[PlannedState]) -> list[Operation]:
+def require_undeleted(plan: Iterable[PlannedState]) -> list[Operation]:
     """Fail with `NodeExistsError` if one of the topics was deleted: the states of a topic that was
     made again under its name may have the same versions."""
     records = {znodes.deleted_topic_path(planned.topic.topic_id): None for planned in plan}
     return [one for path in records for one in (Create(path=path), Delete(path=path))]
 
 
-def folders_of_states(plan: Iterable[PlannedState]) -> list[str]:
+def list_state_folders(plan: Iterable[PlannedState]) -> list[str]:
     """Parents of states to be made, each before its children: old tools make the topic alone."""
     paths: dict[str, None] = {}
     for planned in plan:
@@ -100,12 +100,12 @@ def folders_of_states(plan: Iterable[PlannedState]) -> list[str]:
     return list(paths)
 
 
-def notification(topics: Sequence[str]) -> Operation:
+def notify_topics(topics: Sequence[str]) -> Operation:
     """Tell all brokers to read these topics again."""
     return _notification([(topic, znodes.WHOLE_TOPIC) for topic in topics])
 
 
-def notification_of_states(plan: Iterable[PlannedState]) -> Operation:
+def notify_states(plan: Iterable[PlannedState]) -> Operation:
     """Tell all brokers to read these states again, or the whole topic if it is many of them."""
     numbers: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}

@@ -238,7 +238,7 @@ MUTANTS = (
         breaks="a state is written whatever version the node has",
         edits=(
             Edit(
-                "moldau.cluster.topic_operations", "state_write", "version=planned.former.version"
+                "moldau.cluster.topic_operations", "write_state", "version=planned.former.version"
             ),
         ),
         seeds=Seeds(),

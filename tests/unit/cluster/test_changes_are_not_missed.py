@@ -94,7 +94,9 @@ def test_a_name_that_was_to_be_skipped_is_another_notifications_in_a_store_that_
         notifications = ChangeNotifications(
             session, stage.clock, znodes.CONFIG_CHANGES, znodes.decode_config_change
         )
-        notifications.skip(f"{znodes.CONFIG_CHANGES}/config_change_0000000000")  # and never read
+        notifications.skip_notification(
+            f"{znodes.CONFIG_CHANGES}/config_change_0000000000"
+        )  # and never read
         await notifications.skip_to_end()  # in a new session
         await first.admin.alter_broker_configs(None, [ConfigChange(name="x", value="1")])
         assert await session.children(znodes.CONFIG_CHANGES) == ["config_change_0000000000"]

@@ -69,7 +69,7 @@ def test_a_token_is_kept_as_kafka_keeps_it_and_without_its_secret() -> None:
             "expiryTimestamp": token.issue_ms + 1_000,
             "tokenId": token.token_id,
         }
-        assert await stage.tokens.all() == [token]
+        assert await stage.tokens.list_tokens() == [token]
 
     perform(story)
 
@@ -104,14 +104,18 @@ def test_renewed_and_expired_by_its_secret() -> None:
         token = await stage.tokens.create(ALICE, ALICE, (BOB,), 5_000)
         secret = stage.tokens.hmac_of(token)
         renewed = await stage.tokens.renew(secret, BOB, 3_000)
-        assert (await stage.tokens.all())[0].expiry_ms == renewed.expiry_ms == token.issue_ms + 3000
+        assert (
+            (await stage.tokens.list_tokens())[0].expiry_ms
+            == renewed.expiry_ms
+            == token.issue_ms + 3000
+        )
         for call in (stage.tokens.renew, stage.tokens.expire):
             with pytest.raises(DelegationTokenNotFoundError):
                 await call(b"guess", ALICE, 1)
         for period_ms, left_ms in ((10, 10), (-1, 0)):
             ended = await stage.tokens.expire(secret, ALICE, period_ms)
             assert ended == (token.token_id, token.issue_ms + left_ms)
-        assert await stage.tokens.all() == []
+        assert await stage.tokens.list_tokens() == []
 
     perform(story)
 
@@ -122,13 +126,13 @@ def test_the_controller_removes_what_has_expired_and_nobody_else_does() -> None:
         task = asyncio.create_task(stage.tokens.run(lambda: is_controller))
         await stage.tokens.create(ALICE, ALICE, (), 1_000)
         await stage.clock.advance(10)
-        assert len(await stage.tokens.all()) == 1
+        assert len(await stage.tokens.list_tokens()) == 1
         is_controller = True
         await stage.clock.advance(5)
-        assert await stage.tokens.all() == []
+        assert await stage.tokens.list_tokens() == []
         await stage.tokens.create(ALICE, ALICE, (), 60_000)
         await stage.clock.advance(10)
-        assert len(await stage.tokens.all()) == 1, "it is good for a minute"
+        assert len(await stage.tokens.list_tokens()) == 1, "it is good for a minute"
         task.cancel()
 
     perform(story, {**KEY, "delegation.token.expiry.check.interval.ms": "5000"})
@@ -139,11 +143,11 @@ def test_a_node_that_is_no_token_does_not_harm_the_others() -> None:
         await stage.session.create(f"{TOKENS}/broken", b"{}", parents=True)
         token = await stage.tokens.create(ALICE, ALICE, (), 1_000)
         assert await stage.tokens.find("broken") is None
-        assert await stage.tokens.all() == [token]
+        assert await stage.tokens.list_tokens() == [token]
         await stage.tokens.renew(stage.tokens.hmac_of(token), ALICE, 500)
         await stage.clock.advance(2)
         await stage.tokens.remove_expired()
-        assert await stage.tokens.all() == []
+        assert await stage.tokens.list_tokens() == []
 
     perform(story)
 
@@ -153,7 +157,7 @@ def test_a_token_is_not_larger_than_the_store_can_take() -> None:
         renewers = tuple(Principal("User", f"{number:0100}") for number in range(1_000))
         with pytest.raises(InvalidRequestError):
             await stage.tokens.create(ALICE, ALICE, renewers, 1_000)
-        assert await stage.tokens.all() == []
+        assert await stage.tokens.list_tokens() == []
 
     perform(story)
 

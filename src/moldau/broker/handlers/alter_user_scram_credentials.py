@@ -101,7 +101,7 @@ async def _change(name: str, alterations: list[Alteration], credentials: UserCre
                 "A user credential cannot be altered twice in the same request"
             )
         change[mechanism] = _make(mechanism, alteration)
-    found = await credentials.of_user(name)
+    found = await credentials.read_credentials(name)
     if any(one is None and mechanism not in found for mechanism, one in change.items()):
         raise ResourceNotFoundError("Attempt to delete a user credential that does not exist")
     await credentials.change(name, change)

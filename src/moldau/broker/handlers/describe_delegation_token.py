@@ -38,7 +38,7 @@ async def handle(
     try:
         require_known_client(context)
         tokens.require_enabled()
-        found = [token for token in await tokens.all() if is_asked_for(token, owners)]
+        found = [token for token in await tokens.list_tokens() if is_asked_for(token, owners)]
         rows = [_describe(token, context) for token in found if _may_see(token, context)]
     except KafkaError as error:
         code = error.code

@@ -42,7 +42,7 @@ async def handle(
         named = Counter(user.name for user in request.users)
         results = [await _describe(name, count, credentials) for name, count in named.items()]
     else:
-        found = [await _describe(name, 1, credentials) for name in await credentials.users()]
+        found = [await _describe(name, 1, credentials) for name in await credentials.list_users()]
         results = [row for row in found if row["credential_infos"]]
     return {
         "throttle_time": 0,
@@ -64,7 +64,7 @@ async def _describe(name: str, count: int, credentials: UserCredentials) -> dict
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
         )
         return {**row, "error_code": ErrorCode.duplicate_resource, "error_message": message}
-    found = await credentials.of_user(name)
+    found = await credentials.read_credentials(name)
     if not found:
         message = f"Attempt to describe a user credential that does not exist: {name}"
         return {**row, "error_code": ErrorCode.resource_not_found, "error_message": message}

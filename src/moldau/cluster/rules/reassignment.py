@@ -78,8 +78,8 @@ def plan_redirection(
     Another way that it is on ends. Replicas of that one that are in sync or eligible stay until the
     end: they may be the only ones that have everything.
     """
-    begun = _begin(state, target)
-    arrived = _finish(begun, alive, controller_epoch)
+    begun = _start_moving(state, target)
+    arrived = _finish_moving(begun, alive, controller_epoch)
     changed = begun if arrived is None else arrived
     return None if changed == state else _with_epoch(state, changed)
 
@@ -88,7 +88,7 @@ def plan_reassignment_step(
     state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
 ) -> PartitionState | None:
     """The partition at the end of its way; None while it is not there, or not on any."""
-    arrived = _finish(state, alive, controller_epoch)
+    arrived = _finish_moving(state, alive, controller_epoch)
     return None if arrived is None else _with_epoch(state, arrived)
 
 
@@ -100,10 +100,10 @@ def plan_cancellation(
         raise NoReassignmentInProgressError("the partition is not being reassigned")
     original = original_replicas(state)
     arrived = _arrive(state, original, alive, controller_epoch)
-    return _with_epoch(state, _begin(state, original) if arrived is None else arrived)
+    return _with_epoch(state, _start_moving(state, original) if arrived is None else arrived)
 
 
-def _begin(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
+def _start_moving(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
     original = original_replicas(state)
     # Where nobody is known to have everything, the best log may be with anybody who had (ELR-4).
     trusted = (*state.isr, *state.elr) or last_known_replicas(state)
@@ -118,7 +118,7 @@ def _begin(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
     )
 
 
-def _finish(
+def _finish_moving(
     state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
 ) -> PartitionState | None:
     target = target_replicas(state)

@@ -296,7 +296,7 @@ def make_client(
     return typed
 
 
-def ask(client: Kazoo, request: object) -> Result[Any]:
+def send_request(client: Kazoo, request: object) -> Result[Any]:
     """Send a request that kazoo has no method for; it gives its type, its bytes, and reads some."""
     inner: Any = client
     answer: Result[Any] = inner.handler.async_result()
@@ -564,4 +564,4 @@ class MultiRead:
 
 
 def read_many(client: Kazoo, paths: Sequence[str]) -> Result[list[Found]]:
-    return ask(client, MultiRead(tuple(paths)))
+    return send_request(client, MultiRead(tuple(paths)))

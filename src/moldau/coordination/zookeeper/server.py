@@ -127,12 +127,12 @@ class ZookeeperNode:
 
     def mode(self) -> str | None:
         """leader, follower or standalone; None while it serves nobody."""
-        found = _MODE.search(self.ask("srvr") or "")
+        found = _MODE.search(self.send_command("srvr") or "")
         return None if found is None else found[1]
 
-    def ask(self, word: str) -> str | None:
-        """As `ask_server`."""
-        return ask_server(self.port, word, security=self._security)
+    def send_command(self, word: str) -> str | None:
+        """As `send_command`."""
+        return send_command(self.port, word, security=self._security)
 
     def configure(self, number: int, ensemble: Sequence[NodePorts], options: ServerOptions) -> None:
         data = self.folder / "data"
@@ -289,11 +289,11 @@ def all_ports(ports: Sequence[NodePorts]) -> list[int]:
 
 
 def find_mode(port: int) -> str | None:
-    found = _MODE.search(ask_server(port, "srvr") or "")
+    found = _MODE.search(send_command(port, "srvr") or "")
     return None if found is None else found[1]
 
 
-def ask_server(
+def send_command(
     port: int, word: str, seconds: float = 2.0, security: ServerSecurity | None = None
 ) -> str | None:
     """What a server answers to one of ZooKeeper's four-letter words; None when it does not."""

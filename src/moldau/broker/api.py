@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from moldau.broker.transaction_verifier import TransactionVerifier
     from moldau.clock import Clock
     from moldau.cluster.acl_writer import AclWriter
-    from moldau.cluster.cluster_admin import ClusterAdmin, LeadershipAdmin
+    from moldau.cluster.cluster_admin import ClusterAdmin
     from moldau.cluster.credentials import DelegationTokens, UserCredentials
     from moldau.cluster.metadata_publisher import MetadataPublisher
     from moldau.cluster.producer_id_blocks import ProducerIdBlocks
@@ -309,7 +309,6 @@ class Services:
     admin: ClusterAdmin
     credentials: UserCredentials
     open_tokens: Callable[[], DelegationTokens]
-    leadership: LeadershipAdmin
     topic_maker: AutoTopicCreation
     internal_topics: InternalTopics
     producer_ids: ProducerIdBlocks

@@ -15,7 +15,7 @@ from moldau.broker.dynamic_config import StoredPasswords
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.cluster.broker_registration import new_topic_id
-from moldau.cluster.cluster_admin import ClusterAdmin, LeadershipAdmin
+from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controller_election import ControllerElection
@@ -48,7 +48,6 @@ class ControlPlane(NamedTuple):
 
     controller: Controller
     admin: ClusterAdmin
-    leadership: LeadershipAdmin
     topic_maker: AutoTopicCreation
     to_controller: Peer  # to be closed at the end
 
@@ -87,6 +86,8 @@ def connect_control_plane(
         coordination=coordination,
         publisher=publisher,
         controllership=controllership,
+        elections=controller.elections,
+        reassignments=controller.reassignments,
         deletion=deletion,
         defaults=lambda: _topic_defaults(current.options),
         topic_config_rules=_topic_config_rules(current),
@@ -100,7 +101,6 @@ def connect_control_plane(
     return ControlPlane(
         controller,
         admin,
-        LeadershipAdmin(controllership, publisher, controller.elections, controller.reassignments),
         AutoTopicCreation(
             admin=admin,
             controllership=controllership,

@@ -291,7 +291,6 @@ class BrokerServer:
             admin=control.admin,
             credentials=UserCredentials(coordination),
             open_tokens=partial(_open_tokens, coordination, ports, self._options),
-            leadership=control.leadership,
             topic_maker=control.topic_maker,
             internal_topics=InternalTopics(
                 control.topic_maker, ports.clock, self._supervisor.spawn

@@ -2,7 +2,7 @@
 
 Each change is one transaction on the coordination store: all of it happened or none. It returns
 after the published image shows the change, so a client that has its answer finds its topic. What
-is allowed is decided by `rules/topic_creation` and `rules/config_changes`. Topics are changed by
+is allowed is decided by `rules.topic_creation` and `config.alterations`. Topics are changed by
 the controller alone, under its term; configs by any broker, with versioned writes.
 
 Between the write's return and the new image there is no `await`: images follow in the order of the
@@ -88,6 +88,8 @@ class ClusterAdmin:
         topic_config_rules: ConfigRules,
         broker_config_rules: BrokerConfigRules,
         group_config_rules: ConfigRules,
+        elections: Elections,
+        reassignments: Reassignments,
         deletion: TopicDeletion | None = None,
         choose: Callable[[int], int] = random.randrange,
         make_topic_id: Callable[[], TopicId] = new_topic_id,
@@ -101,6 +103,8 @@ class ClusterAdmin:
             coordination, publisher, topic_config_rules, broker_config_rules, group_config_rules
         )
         self._deletion = deletion or TopicDeletion(coordination, publisher)
+        self._elections = elections
+        self._reassignments = reassignments
         self._states = StateWriter(coordination, publisher)
         self._choose = choose  # a number below its argument: where placement begins
         self._make_topic_id = make_topic_id
@@ -114,12 +118,11 @@ class ClusterAdmin:
                 return replace(topic, topic_id=NO_TOPIC_ID)
             self._warn_of_away(topic, 0)
             await self._publisher.clock.sleep(0)
-            return await self._retrying(topic.name, lambda: self._write_topic(term, topic))
+            return await self._retry(topic.name, lambda: self._write_topic(term, topic))
 
     async def delete_topic(self, name: str) -> TopicState:
         """The topic as it was. Its folders go when the brokers see the new image."""
-        with kafka_errors():
-            return await self._retrying(name, lambda: self._delete_topic(name))
+        return await self._retry(name, lambda: self._delete_topic(name))
 
     async def create_partitions(
         self,
@@ -130,10 +133,9 @@ class ClusterAdmin:
         validate_only: bool = False,
     ) -> TopicState:
         """Grow the topic to `total` partitions; `assignments` are those of the new ones."""
-        with kafka_errors():
-            return await self._retrying(
-                name, lambda: self._grow_topic(name, total, assignments, validate_only)
-            )
+        return await self._retry(
+            name, lambda: self._grow_topic(name, total, assignments, validate_only)
+        )
 
     async def unregister_broker(self, broker_id: BrokerId) -> None:
         """Do not expect a broker back that is away: new replicas are not placed on it."""
@@ -144,10 +146,9 @@ class ClusterAdmin:
         self, name: str, changes: ConfigAlteration, *, validate_only: bool = False
     ) -> Mapping[str, str]:
         """Change some configs, or all of them; returns those that are set now."""
-        with kafka_errors():
-            return await self._retrying(
-                name, lambda: self._configs.alter_topic(name, changes, validate_only)
-            )
+        return await self._retry(
+            name, lambda: self._configs.alter_topic(name, changes, validate_only)
+        )
 
     async def alter_broker_configs(
         self,
@@ -157,26 +158,55 @@ class ClusterAdmin:
         validate_only: bool = False,
     ) -> Mapping[str, str]:
         """Change configs of one broker, or of all of them (None)."""
-        with kafka_errors():
-            return await self._retrying(
-                None, lambda: self._configs.alter_broker(broker_id, changes, validate_only)
-            )
+        return await self._retry(
+            None, lambda: self._configs.alter_broker(broker_id, changes, validate_only)
+        )
 
     async def alter_group_configs(
         self, group_id: str, changes: ConfigAlteration, *, validate_only: bool = False
     ) -> Mapping[str, str]:
         """Change configs of a group, which need not exist."""
-        with kafka_errors():
-            return await self._retrying(
-                None, lambda: self._configs.alter_group(group_id, changes, validate_only)
-            )
+        return await self._retry(
+            None, lambda: self._configs.alter_group(group_id, changes, validate_only)
+        )
 
     async def alter_quotas(
         self, entity: QuotaEntity, changes: Mapping[str, float | None]
     ) -> Mapping[str, float]:
         """Set quotas of an entity, and remove those whose new limit is None; all that it has."""
+        return await self._retry(None, lambda: self._configs.alter_quotas(entity, changes))
+
+    async def elect_leaders(
+        self, wanted: Collection[TopicPartition] | None, *, unclean: bool = False
+    ) -> Outcomes:
+        """Preferred leaders, or any, for these partitions or for all that need it (None)."""
         with kafka_errors():
-            return await self._retrying(None, lambda: self._configs.alter_quotas(entity, changes))
+            term = self._controllership.require_term()
+            if unclean:
+                return await self._elections.elect_unclean(term, wanted)
+            return await self._elections.elect_preferred(term, wanted)
+
+    async def alter_reassignments(
+        self, targets: Targets, *, may_change_factor: bool = True
+    ) -> Outcomes:
+        """Begin, redirect or cancel moves."""
+        with kafka_errors():
+            term = self._controllership.require_term()
+            return await self._reassignments.alter(
+                term, targets, may_change_factor=may_change_factor
+            )
+
+    def list_reassignments(
+        self, wanted: Collection[TopicPartition] | None
+    ) -> Mapping[TopicPartition, PartitionState]:
+        """Those of these partitions, or of all, that are on their way."""
+        self._controllership.require_term()
+        return {
+            TopicPartition(topic.name, number): state
+            for topic in self._publisher.image.topics.values()
+            for number, state in enumerate(topic.partitions)
+            if is_moving(state) and (wanted is None or TopicPartition(topic.name, number) in wanted)
+        }
 
     async def _with_enough_brokers(self, plan: Callable[[Sequence[BrokerRack]], T]) -> T:
         """What `plan` makes of the living brokers; where they are too few, of those that are away
@@ -314,16 +344,17 @@ class ClusterAdmin:
             raise UnknownTopicError(f"there is no topic {name!r}")
         return topic
 
-    async def _retrying(self, topic: str | None, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, topic: str | None, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try again with what is there now when another writer was faster."""
         lost: Exception | None = None
-        for _ in range(ATTEMPTS):
-            try:
-                return await attempt()
-            except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as error:
-                lost = error
-                if topic is not None:
-                    await self._publisher.refresh_topics((topic,))
+        with kafka_errors():
+            for _ in range(ATTEMPTS):
+                try:
+                    return await attempt()
+                except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as error:
+                    lost = error
+                    if topic is not None:
+                        await self._publisher.refresh_topics((topic,))
         raise RequestTimedOutError(f"another writer was faster {ATTEMPTS} times: {lost}")
 
 
@@ -357,57 +388,3 @@ def kafka_errors() -> Iterator[None]:
         raise RequestTimedOutError(f"whether it was done is not known: {error}") from error
     except SessionExpiredError as error:
         raise NotControllerError(f"this broker has left the cluster: {error}") from error
-
-
-# Elections and moves of partitions, as clients ask for them. A shell, for the handlers.
-#
-# Answers on the controller only, under its term; on other brokers `NotControllerError` tells
-# clients to ask the controller.
-
-
-class LeadershipAdmin:
-    """Safe to call from many tasks of one loop at once."""
-
-    def __init__(
-        self,
-        controllership: ControllerElection,
-        publisher: MetadataPublisher,
-        elections: Elections,
-        reassignments: Reassignments,
-    ) -> None:
-        self._controllership = controllership
-        self._publisher = publisher
-        self._elections = elections
-        self._reassignments = reassignments
-
-    async def elect_leaders(
-        self, wanted: Collection[TopicPartition] | None, *, unclean: bool = False
-    ) -> Outcomes:
-        """Preferred leaders, or any, for these partitions or for all that need it (None)."""
-        with kafka_errors():
-            term = self._controllership.require_term()
-            if unclean:
-                return await self._elections.elect_unclean(term, wanted)
-            return await self._elections.elect_preferred(term, wanted)
-
-    async def alter_reassignments(
-        self, targets: Targets, *, may_change_factor: bool = True
-    ) -> Outcomes:
-        """Begin, redirect or cancel moves."""
-        with kafka_errors():
-            term = self._controllership.require_term()
-            return await self._reassignments.alter(
-                term, targets, may_change_factor=may_change_factor
-            )
-
-    def list_reassignments(
-        self, wanted: Collection[TopicPartition] | None
-    ) -> Mapping[TopicPartition, PartitionState]:
-        """Those of these partitions, or of all, that are on their way."""
-        self._controllership.require_term()
-        return {
-            TopicPartition(topic.name, number): state
-            for topic in self._publisher.image.topics.values()
-            for number, state in enumerate(topic.partitions)
-            if is_moving(state) and (wanted is None or TopicPartition(topic.name, number) in wanted)
-        }

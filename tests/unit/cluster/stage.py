@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from moldau.cluster.broker_registration import BrokerRegistration, ensure_znodes
-from moldau.cluster.cluster_admin import ClusterAdmin, LeadershipAdmin
+from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.config_writer import ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controller_election import ControllerElection
@@ -95,18 +95,6 @@ class Member:
         self.publisher = MetadataPublisher(self.session, self.clock, cluster_id)
         self.controllership = ControllerElection(self.session, self.clock, self.publisher, self.id)
         deletion = TopicDeletion(self.session, self.publisher)
-        self.admin = ClusterAdmin(
-            coordination=self.session,
-            publisher=self.publisher,
-            controllership=self.controllership,
-            defaults=lambda: TopicDefaults(partition_count=1, replication_factor=1),
-            topic_config_rules=RULES,
-            broker_config_rules=lambda broker_id: RULES,
-            group_config_rules=RULES,
-            deletion=deletion,
-            choose=lambda _: 0,
-            make_topic_id=self._next_topic_id,
-        )
         self.controller = Controller(
             coordination=self.session,
             publisher=self.publisher,
@@ -118,11 +106,19 @@ class Member:
             settings=lambda: self.settings,
             make_topic_id=self._next_topic_id,
         )
-        self.leadership = LeadershipAdmin(
-            self.controllership,
-            self.publisher,
-            self.controller.elections,
-            self.controller.reassignments,
+        self.admin = ClusterAdmin(
+            coordination=self.session,
+            publisher=self.publisher,
+            controllership=self.controllership,
+            defaults=lambda: TopicDefaults(partition_count=1, replication_factor=1),
+            topic_config_rules=RULES,
+            broker_config_rules=lambda broker_id: RULES,
+            group_config_rules=RULES,
+            elections=self.controller.elections,
+            reassignments=self.controller.reassignments,
+            deletion=deletion,
+            choose=lambda _: 0,
+            make_topic_id=self._next_topic_id,
         )
         self.states = StateWriter(self.session, self.publisher)
         await self.publisher.start()

@@ -470,7 +470,7 @@ def test_a_partition_moves_when_its_new_replicas_are_in_sync() -> None:
     async def story(stage: Stage) -> None:
         one, two, three = await stage.cluster(1, 2, 3)
         await make(one, [1, 2])
-        assert await one.leadership.alter_reassignments({CLICKS_0: [3, 2]}) == {CLICKS_0: None}
+        assert await one.admin.alter_reassignments({CLICKS_0: [3, 2]}) == {CLICKS_0: None}
         await wait_until_idle()
         state = three.topic("clicks").partitions[0]
         assert (state.replicas, state.adding_replicas, state.removing_replicas) == (
@@ -478,12 +478,12 @@ def test_a_partition_moves_when_its_new_replicas_are_in_sync() -> None:
             (3,),
             (1,),
         )
-        assert set(one.leadership.list_reassignments(None)) == {CLICKS_0}
+        assert set(one.admin.list_reassignments(None)) == {CLICKS_0}
         await caught_up(one, 1, 2, 3)
         state = two.topic("clicks").partitions[0]
         assert (state.replicas, state.adding_replicas, state.removing_replicas) == ((3, 2), (), ())
         assert leaders(two) == [(3, (2, 3), 2)]
-        assert one.leadership.list_reassignments(None) == {}
+        assert one.admin.list_reassignments(None) == {}
 
     play(story)
 
@@ -492,7 +492,7 @@ def test_a_new_controller_goes_on_with_a_move() -> None:
     async def story(stage: Stage) -> None:
         one, two, three = await stage.cluster(1, 2, 3)
         await make(one, [2])
-        await one.leadership.alter_reassignments({CLICKS_0: [3]})
+        await one.admin.alter_reassignments({CLICKS_0: [3]})
         await end(one)
         await caught_up(two, 2, 3)
         assert three.topic("clicks").partitions[0].replicas == (3,)
@@ -505,12 +505,12 @@ def test_a_move_can_be_cancelled() -> None:
     async def story(stage: Stage) -> None:
         one, _, three = await stage.cluster(1, 2, 3)
         await make(one, [1, 2])
-        await one.leadership.alter_reassignments({CLICKS_0: [3]})
-        assert await one.leadership.alter_reassignments({CLICKS_0: None}) == {CLICKS_0: None}
+        await one.admin.alter_reassignments({CLICKS_0: [3]})
+        assert await one.admin.alter_reassignments({CLICKS_0: None}) == {CLICKS_0: None}
         await wait_until_idle()
         state = three.topic("clicks").partitions[0]
         assert (set(state.replicas), state.adding_replicas) == ({1, 2}, ())
-        outcome = await one.leadership.alter_reassignments({CLICKS_0: None})
+        outcome = await one.admin.alter_reassignments({CLICKS_0: None})
         assert isinstance(outcome[CLICKS_0], NoReassignmentInProgressError)
 
     play(story)
@@ -520,12 +520,12 @@ def test_a_leader_that_adds_a_replica_while_it_is_taken_away_loses_the_race() ->
     async def story(stage: Stage) -> None:
         one, two, _ = await stage.cluster(1, 2, 3)
         await make(one, [2])
-        await one.leadership.alter_reassignments({CLICKS_0: [2, 3]})
+        await one.admin.alter_reassignments({CLICKS_0: [2, 3]})
         await wait_until_idle()
         topic = two.topic("clicks")
         former = topic.partitions[0]
         adding = PlannedState(topic, 0, former, replace(former, isr=(BrokerId(2), BrokerId(3))))
-        await one.leadership.alter_reassignments({CLICKS_0: None})
+        await one.admin.alter_reassignments({CLICKS_0: None})
         assert not await two.states.write([adding])
         assert leaders(one) == [(2, (2,), 2)]
 
@@ -536,7 +536,7 @@ def test_each_partition_of_a_request_succeeds_or_fails_on_its_own() -> None:
     async def story(stage: Stage) -> None:
         one, two = await stage.cluster(1, 2)
         await make(one, [1], [1])
-        outcomes = await one.leadership.alter_reassignments(
+        outcomes = await one.admin.alter_reassignments(
             {
                 CLICKS_0: [2],
                 TopicPartition("clicks", 1): [9],
@@ -549,9 +549,9 @@ def test_each_partition_of_a_request_succeeds_or_fails_on_its_own() -> None:
         assert isinstance(outcomes[TopicPartition("clicks", 5)], UnknownTopicError)
         assert isinstance(outcomes[TopicPartition("other", 0)], UnknownTopicError)
         with pytest.raises(NotControllerError):
-            await two.leadership.alter_reassignments({CLICKS_0: [1]})
+            await two.admin.alter_reassignments({CLICKS_0: [1]})
         with pytest.raises(NotControllerError):
-            two.leadership.list_reassignments(None)
+            two.admin.list_reassignments(None)
 
     play(story)
 
@@ -610,11 +610,11 @@ async def led_by_the_second(stage: Stage) -> Member:
 def test_preferred_leaders_come_back_when_somebody_asks() -> None:
     async def story(stage: Stage) -> None:
         one = await led_by_the_second(stage)
-        assert await one.leadership.elect_leaders([CLICKS_0]) == {CLICKS_0: None}
+        assert await one.admin.elect_leaders([CLICKS_0]) == {CLICKS_0: None}
         assert leaders(one) == [(2, (1, 2), 2)]
-        again = await one.leadership.elect_leaders([CLICKS_0])
+        again = await one.admin.elect_leaders([CLICKS_0])
         assert isinstance(again[CLICKS_0], ElectionNotNeededError)
-        assert await one.leadership.elect_leaders(None) == {}
+        assert await one.admin.elect_leaders(None) == {}
 
     play(story)
 
@@ -663,9 +663,9 @@ def test_an_election_says_why_it_did_not_happen() -> None:
         await make(one, [2], name="alone")
         await end(two)
         absent = TopicPartition("alone", 0)
-        preferred = await one.leadership.elect_leaders([CLICKS_0, absent])
+        preferred = await one.admin.elect_leaders([CLICKS_0, absent])
         assert isinstance(preferred[CLICKS_0], PreferredLeaderNotAvailableError)
-        unclean = await one.leadership.elect_leaders([CLICKS_0, absent], unclean=True)
+        unclean = await one.admin.elect_leaders([CLICKS_0, absent], unclean=True)
         assert isinstance(unclean[CLICKS_0], ElectionNotNeededError)
         assert isinstance(unclean[absent], EligibleLeadersNotAvailableError)
 
@@ -678,7 +678,7 @@ def test_an_unclean_leader_is_elected_when_somebody_asks() -> None:
         await make(one, [2, 1])
         await set_isr(two, 2)
         await end(two)
-        assert await one.leadership.elect_leaders(None, unclean=True) == {CLICKS_0: None}
+        assert await one.admin.elect_leaders(None, unclean=True) == {CLICKS_0: None}
         assert leaders(one) == [(1, (1,), 2)]
 
     play(story)

@@ -167,10 +167,10 @@ def test_without_a_strategy_a_person_is_waited_for_who_gets_the_best_log() -> No
             await back(stage, broker, ReplicaCondition.HOLE)
         await stage.clock.advance(60)
         assert sets_of(one) == (NO_BROKER, (), (), (2, 3, 4))
-        outcomes = await one.leadership.elect_leaders([CLICKS_0], unclean=True)
+        outcomes = await one.admin.elect_leaders([CLICKS_0], unclean=True)
         assert outcomes == {CLICKS_0: None}
         assert sets_of(one) == (4, (4,), (), ())
-        outcomes = await one.leadership.elect_leaders([CLICKS_0], unclean=True)
+        outcomes = await one.admin.elect_leaders([CLICKS_0], unclean=True)
         assert isinstance(outcomes[CLICKS_0], ElectionNotNeededError)
 
     play(story)
@@ -181,7 +181,7 @@ def test_a_person_gets_the_first_living_replica_when_nobody_answers() -> None:
         one = await lose_power(stage, {}, {})
         await back(stage, 4, ReplicaCondition.HOLE)
         await back(stage, 3, ReplicaCondition.HOLE)
-        await one.leadership.elect_leaders([CLICKS_0], unclean=True)
+        await one.admin.elect_leaders([CLICKS_0], unclean=True)
         assert sets_of(one) == (3, (3,), (), ())
 
     play(story)

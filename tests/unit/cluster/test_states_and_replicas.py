@@ -57,7 +57,7 @@ class Mover:
 
     async def _move(self) -> None:
         target = self._random.sample((1, 2, 3), self._random.randint(1, 3))
-        await self._controller.leadership.alter_reassignments({CLICKS_0: target})
+        await self._controller.admin.alter_reassignments({CLICKS_0: target})
 
     async def _shrink(self) -> None:
         """As a leader does, or one that takes a replica in."""
@@ -128,7 +128,7 @@ def test_partitions_that_are_added_do_not_undo_a_move(monkeypatch: pytest.Monkey
 
         async def move_first(path: str) -> Node | None:
             if moves and path.endswith("/clicks"):
-                assert await one.leadership.alter_reassignments(moves.pop()) == {CLICKS_0: None}
+                assert await one.admin.alter_reassignments(moves.pop()) == {CLICKS_0: None}
             return await get(path)
 
         monkeypatch.setattr(one.session, "get", move_first)
@@ -147,7 +147,7 @@ def test_a_move_whose_answer_was_lost_is_known_under_its_true_version(is_heard_o
         one, *_ = [await stage.join(broker_id) for broker_id in (1, 2, 3)]
         await one.lead()
         await one.admin.create_topic(TopicSpec(name="clicks", assignments={0: [1, 2]}))
-        await one.leadership.alter_reassignments({CLICKS_0: [1, 2, 3]})
+        await one.admin.alter_reassignments({CLICKS_0: [1, 2, 3]})
         await wait_until_idle()
         transact, answers = one.session.transact, [1]
 
@@ -161,7 +161,7 @@ def test_a_move_whose_answer_was_lost_is_known_under_its_true_version(is_heard_o
         one.session.transact = lose_the_answer  # type: ignore[method-assign]
         if not is_heard_of:
             await one.publisher.stop()
-        cancelling = asyncio.create_task(one.leadership.alter_reassignments({CLICKS_0: None}))
+        cancelling = asyncio.create_task(one.admin.alter_reassignments({CLICKS_0: None}))
         await wait_until_idle()
         await stage.clock.advance(2 * RETRY_SECONDS)
         assert await cancelling == {CLICKS_0: None}
@@ -169,7 +169,7 @@ def test_a_move_whose_answer_was_lost_is_known_under_its_true_version(is_heard_o
         assert node is not None
         assert one.topic("clicks").version == node.version
         assert one.topic("clicks").partitions[0].replicas == (1, 2)
-        assert await one.leadership.alter_reassignments({CLICKS_0: [2]}) == {CLICKS_0: None}
+        assert await one.admin.alter_reassignments({CLICKS_0: [2]}) == {CLICKS_0: None}
 
     play(story)
 
@@ -181,7 +181,7 @@ def test_a_move_is_not_planned_over_replicas_that_are_older_than_the_node() -> N
         await one.admin.create_topic(TopicSpec(name="clicks", assignments={0: [1, 2], 1: [1, 2]}))
         await wait_until_idle()
         old = one.topic("clicks")
-        assert await one.leadership.alter_reassignments({CLICKS_0: [1]}) == {CLICKS_0: None}
+        assert await one.admin.alter_reassignments({CLICKS_0: [1]}) == {CLICKS_0: None}
         term = one.controllership.require_term()
         state = old.partitions[1]
         moved = replace(state, replicas=(BrokerId(2),), leader_epoch=LeaderEpoch(1))
@@ -264,7 +264,7 @@ def test_states_that_were_read_during_a_move_and_back_are_not_taken_for_those_be
         async def read_while_it_moves(paths: Sequence[str]) -> Sequence[Node | None]:
             found: list[Node | None] = []
             for path, replicas in zip(paths, ([2, 1], [1, 2]), strict=True):
-                await one.leadership.alter_reassignments({CLICKS_0: replicas})
+                await one.admin.alter_reassignments({CLICKS_0: replicas})
                 found += await get_many([path])
             return found
 

@@ -45,7 +45,7 @@ async def handle(
     outcomes: Outcomes = {}
     try:
         require_cluster(context, AclOperation.ALTER)
-        outcomes = await context.services.leadership.alter_reassignments(
+        outcomes = await context.services.admin.alter_reassignments(
             targets, may_change_factor=may_change_factor
         )
         await context.services.wait_until_applied()

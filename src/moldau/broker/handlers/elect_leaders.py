@@ -41,7 +41,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[
         require_cluster(context, AclOperation.ALTER)
         if election_type not in (_PREFERRED, _UNCLEAN):
             raise InvalidRequestError(f"there is no election of type {election_type}")
-        outcomes = await context.services.leadership.elect_leaders(
+        outcomes = await context.services.admin.elect_leaders(
             wanted, unclean=election_type == _UNCLEAN
         )
         await context.services.wait_until_applied()

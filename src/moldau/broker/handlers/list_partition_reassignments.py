@@ -36,7 +36,7 @@ def handle(
     moving: Mapping[TopicPartition, PartitionState] = {}
     try:
         require_cluster(context, AclOperation.DESCRIBE)
-        moving = context.services.leadership.list_reassignments(wanted)
+        moving = context.services.admin.list_reassignments(wanted)
     except KafkaError as refused:
         error = refused
     return {

@@ -20,8 +20,8 @@ from moldau.coordination.zookeeper.server import (
     NodePorts,
     ServerOptions,
     ZookeeperEnsemble,
-    send_command,
     require_server,
+    send_command,
 )
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port

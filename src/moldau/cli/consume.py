@@ -279,7 +279,7 @@ def _check_group_settings(settings: Mapping[str, str], group: str | None) -> Non
 
 def _end(decoding: RecordDecoding | None) -> None:
     if decoding is not None:
-        decoding.end()
+        decoding.raise_failures()
 
 
 def _part_formats(form: str, value_format: str | None) -> tuple[str, str | None]:

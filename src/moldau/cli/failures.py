@@ -51,7 +51,7 @@ _REMEDIES: tuple[tuple[type[MoldauError], str], ...] = (
 )
 
 
-def explain(error: Exception) -> str | None:
+def explain_error(error: Exception) -> str | None:
     """One message for a person, or None for a bug."""
     found = _describe(error)
     if found is None:
@@ -60,7 +60,7 @@ def explain(error: Exception) -> str | None:
     return message if remedy is None else f"{message}; {remedy}"
 
 
-def say(error: Exception) -> bool:
+def report_error(error: Exception) -> bool:
     """Tell of a failure in the form that was asked for; False for a bug, of which nothing is said.
 
     As JSON: the class of the error, Kafka's name of its code if it has one, the message, and what

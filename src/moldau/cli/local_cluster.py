@@ -166,7 +166,7 @@ class ZookeeperBroker(LocalBroker):
         self._wait = ListeningLine(process, f"broker {broker_id}")
 
     def launch(self, zookeeper: str, config: Sequence[str], settings: Sequence[str]) -> None:
-        self._wait.begin()
+        self._wait.mark_start()
         command = module_command("moldau", "start", "--zookeeper", zookeeper, *config)
         command += ["--broker-id", str(self.id), "--listen", self.address]
         command += ["--data-dir", str(self._data_folder)]
@@ -190,7 +190,7 @@ class ListeningLine:
         self._name = name
         self._log_start = 0  # where the output of the run that is waited for begins
 
-    def begin(self) -> None:
+    def mark_start(self) -> None:
         """Before the process is launched."""
         log = self._process.log_file
         self._log_start = log.stat().st_size if log.exists() else 0
@@ -296,7 +296,7 @@ class SupervisedCluster:
         noun = "a broker" if self.plan.brokers == 1 else f"{self.plan.brokers} brokers"
         say(f"starting {noun}")
         line = ListeningLine(self._supervisor, noun)
-        line.begin()
+        line.mark_start()
         command = module_command("moldau", "start", "--brokers", str(self.plan.brokers))
         command += _config(self.plan)
         command += ["--listen", self.brokers[0].address, "--broker-id", str(self.brokers[0].id)]

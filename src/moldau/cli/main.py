@@ -414,10 +414,10 @@ def report(error: Exception) -> int:
         return INTERRUPTED  # Ctrl-C where a question was asked
     if isinstance(error, typer.Abort | typer.BadParameter):
         raise error
-    from moldau.cli.failures import say
+    from moldau.cli.failures import report_error
     from moldau.errors import UsageError
 
-    if not say(error):
+    if not report_error(error):
         raise error
     return WRONG_USAGE if isinstance(error, UsageError) else FAILURE
 
@@ -434,7 +434,7 @@ def build() -> typer.core.TyperGroup:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    reporting.begin(words)
+    reporting.read_form_of_errors(words)
     is_told_by_typer = not reporting.errors_as_json
     try:
         code = build().main(args=words, prog_name="moldau", standalone_mode=is_told_by_typer)

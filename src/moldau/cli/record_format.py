@@ -311,7 +311,7 @@ class RecordDecoding:
         if self.failed_count == _MOST_WARNINGS:
             warn("further records that are not decoded are only counted")
 
-    def end(self) -> None:
+    def raise_failures(self) -> None:
         """Raises when something could not be decoded."""
         if self.failed_count:
             what = "1 key or value was" if self.failed_count == 1 else f"{self.failed_count} were"

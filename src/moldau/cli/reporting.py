@@ -47,7 +47,7 @@ class Reporting:
     def is_quiet(self) -> bool:
         return self.level == "error"
 
-    def begin(self, arguments: Sequence[str]) -> None:
+    def read_form_of_errors(self, arguments: Sequence[str]) -> None:
         """A command line is about to be read. Its errors are JSON if its answer is, and that has to
         be known before anything of it can be wrong."""
         options = arguments[: arguments.index("--")] if "--" in arguments else arguments

@@ -12,7 +12,7 @@ from typing import TypeVar
 import typer
 
 from moldau import __version__
-from moldau.cli.failures import say
+from moldau.cli.failures import report_error
 from moldau.cli.options import security_of_command
 from moldau.cli.output import print_document
 from moldau.cli.reporting import warnings_shown
@@ -114,6 +114,6 @@ def end_with(errors: Iterable[MoldauError | None]) -> None:
     """Report what failed of several things, and fail if anything did."""
     failed = [error for error in errors if error is not None]
     for error in failed:
-        say(error)
+        report_error(error)
     if failed:
         raise typer.Exit(1)

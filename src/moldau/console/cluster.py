@@ -144,7 +144,7 @@ def _isolation(read_committed: bool) -> str:
     return "read_committed" if read_committed else "read_uncommitted"
 
 
-# Keys and values by the schemas that they name, for people. A shell.
+# Keys and values by the schemas that they name, for people.
 #
 # A schema is looked up once, in a thread. While a registry does not answer, nobody waits for it:
 # records are shown as they are, and it is asked again after a while.

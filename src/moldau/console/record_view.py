@@ -13,7 +13,7 @@ from enum import StrEnum
 from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.ops.formatting import size_text, time_text
 
-# Keys and values as people read them: by their schema, as JSON, text or hex. Rules.
+# Keys and values as people read them: by their schema, as JSON, text or hex.
 #
 # A value may be anything, and megabytes of it. What is kept of a record for a session is cut, and
 # says so; what a row shows is a line of it.
@@ -213,7 +213,7 @@ def record_rows(records: Sequence[KeptRecord]) -> list[dict[str, object]]:
     ]
 
 
-# Records as a file to take away: JSON lines or CSV. Rules.
+# Records as a file to take away: JSON lines or CSV.
 #
 # JSON lines are those of `moldau consume --json`, so that `moldau produce --format json` takes
 # them. What a session has cut off of a large value is missing in both, and `…_bytes` says how long

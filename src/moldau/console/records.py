@@ -24,10 +24,7 @@ from moldau.console.topics import find_offsets, require_topic
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
 
-# Which partitions and offsets are read
-
-
-# Which offsets a page of the message browser reads, and where the next one goes on. Rules.
+# Which offsets a page of the message browser reads, and where the next one goes on.
 #
 # Browsing goes forward from positions, or backward from ends; a page is what several partitions
 # have there, merged by time and cut. A partition of which something was cut off goes on where it
@@ -230,7 +227,7 @@ def parse_time(text: str, now_ms: int) -> int:
     return max(0, int(moment.timestamp() * 1000))
 
 
-# What a person looks for among records. Rules.
+# What a person looks for among records.
 #
 # Keys, values and headers are searched as they were written, byte by byte: of compressed or encoded
 # values only what stands in them in plain text is found. Regular expressions are RE2's, whose time
@@ -306,10 +303,7 @@ class RecordSearch:
         )
 
 
-# Reading and sending
-
-
-# Reads records for people: a page, a search, a live tail. Each has its limits. A shell.
+# Reads records for people: a page, a search, a live tail. Each has its limits.
 #
 # Pages and searches fetch from leaders with the simple consumer, which knows where it is after
 # every answer; a tail is a consumer without a group. Nothing is committed anywhere.

@@ -72,7 +72,7 @@ class Sessions:
     async def log_in(self, user: str, password: str, address: str) -> str:
         """The token of a new session. Raises what the cluster says of this user."""
         limits = limits_of(address, user)
-        wait = self._attempts.begin(limits, self._clock.monotonic())
+        wait = self._attempts.begin_attempt(limits, self._clock.monotonic())
         if wait > 0:
             raise TooManyAttemptsError(wait)
         options = options_of_user(self._settings.client_options, user, password)
@@ -99,7 +99,7 @@ class Sessions:
         """End what has expired. A session with an open tab is in use."""
         now = self._clock.monotonic()
         for key, one in list(self._sessions.items()):
-            if one.console.watch.is_looked_at:
+            if one.console.watch.is_watched:
                 one.seen = now
             if is_expired(started=one.started, seen=one.seen, now=now):
                 await self._end(key)
@@ -162,10 +162,7 @@ def make_console(settings: ConsoleSettings, user: str | None = None) -> Console:
     )
 
 
-# Who logs in to what, how often it may be tried, and where a browser goes after it
-
-
-# Who logs in to what, and where a browser goes after it. Rules.
+# Who logs in to what, and where a browser goes after it.
 #
 # A user of the console is a user of the cluster: name and password of the login page are those of
 # SASL. What else a client needs (how to connect, whom to trust) comes from the options that the
@@ -245,7 +242,7 @@ class LoginAttempts:
     def __init__(self) -> None:
         self._tried: OrderedDict[str, _Tried] = OrderedDict()
 
-    def begin(self, limits: Iterable[Limit], now: float) -> float:
+    def begin_attempt(self, limits: Iterable[Limit], now: float) -> float:
         """Seconds to wait; 0 lets the attempt begin, and counts it."""
         limits = tuple(limits)
         wait = max(self._wait(key, free, now) for key, free in limits)

@@ -23,7 +23,7 @@ from moldau.errors import ClusterAuthorizationError
 from moldau.model import TopicPartition
 from moldau.ops.cluster_view import is_offline
 
-LOOK_SECONDS = 15.0
+WATCH_SECONDS = 15.0
 """So long after the last look nothing is asked any more."""
 
 _GAP_SECONDS = 10.0
@@ -75,8 +75,8 @@ class ConsoleWatch:
         self.histories = TrafficHistories()
         self._traffic = TrafficWatch(cluster, clock, self.histories)
         self._sample: Sample | None = None
-        self._looked_until = 0.0
-        self._looked = asyncio.Event()
+        self._watched_until = 0.0
+        self._watched = asyncio.Event()
         self._answered = asyncio.Event()  # the first time, well or badly
         self._seen = asyncio.Event()  # there is a view
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,18 +102,18 @@ class ConsoleWatch:
         """Bytes a second; None until two looks at the cluster can be compared."""
         return self._traffic.traffic
 
-    def look(self) -> None:
-        """Somebody looks, now and for a while."""
-        self._looked_until = self._clock.monotonic() + LOOK_SECONDS
-        self._looked.set()
+    def keep_watching(self) -> None:
+        """Ask the cluster, now and for a while: somebody has a page open."""
+        self._watched_until = self._clock.monotonic() + WATCH_SECONDS
+        self._watched.set()
 
     @property
-    def is_looked_at(self) -> bool:
-        return self._clock.monotonic() <= self._looked_until
+    def is_watched(self) -> bool:
+        return self._clock.monotonic() <= self._watched_until
 
     async def wait_until_answered(self, seconds: float) -> None:
         """For the first page: it is drawn once something is known, or after so long."""
-        self.look()
+        self.keep_watching()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._answered.wait(), seconds)
 
@@ -124,9 +124,9 @@ class ConsoleWatch:
 
     async def _repeat(self, ask: Callable[[], Awaitable[None]], least_seconds: float) -> None:
         while True:
-            if not self.is_looked_at:
-                self._looked.clear()
-            await self._looked.wait()
+            if not self.is_watched:
+                self._watched.clear()
+            await self._watched.wait()
             begun = self._clock.monotonic()
             with contextlib.suppress(*EXPECTED):  # the question about the cluster tells
                 await ask()
@@ -261,10 +261,7 @@ class TrafficWatch:
         self._histories.add_traffic(seconds, traffic)
 
 
-# Rates and what charts of them are drawn from
-
-
-# Bytes a second, in and out, of topics. Rules.
+# Bytes a second, in and out, of topics.
 #
 # Two sources. Brokers with a metrics port count what producers wrote to them and what consumers
 # got, as it crossed the network: exact, both ways. Elsewhere the protocol tells how large the logs
@@ -385,7 +382,7 @@ def only_topics(traffic: Traffic, topics: Iterable[str]) -> Traffic:
     )
 
 
-# How fast records come, from the ends of partitions at two moments. Rules.
+# How fast records come, from the ends of partitions at two moments.
 #
 # The end of a partition grows by one with every record that is written (and with the markers of
 # transactions), on every Kafka-compatible cluster. A topic that was deleted and made anew begins at

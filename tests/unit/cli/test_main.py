@@ -94,11 +94,11 @@ def test_lists_of_commands_show_whole_sentences(
 
 
 def test_a_word_that_is_not_utf_8_is_told() -> None:
-    from moldau.cli.failures import explain
+    from moldau.cli.failures import explain_error
 
     with pytest.raises(UnicodeEncodeError) as refused:
         "caf\udce9 für".encode()
-    assert explain(refused.value) == r"'caf\xe9 für' is not text in UTF-8"
+    assert explain_error(refused.value) == r"'caf\xe9 für' is not text in UTF-8"
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,12 +370,12 @@ def test_the_module_runs_as_the_command() -> None:
 
 
 def test_the_message_about_an_unreachable_cluster_names_the_remedy() -> None:
-    from moldau.cli.failures import explain
+    from moldau.cli.failures import explain_error
 
-    message = explain(ClusterUnreachableError("no broker answers at x:1"))
+    message = explain_error(ClusterUnreachableError("no broker answers at x:1"))
     assert message is not None
     assert message.startswith("no broker answers at x:1; start one")
-    assert explain(ValueError("a bug")) is None
+    assert explain_error(ValueError("a bug")) is None
 
 
 @pytest.mark.parametrize(
@@ -386,16 +386,16 @@ def test_the_message_about_an_unreachable_cluster_names_the_remedy() -> None:
     ],
 )
 def test_who_is_not_let_in_hears_where_to_look(error: MoldauError, named: str) -> None:
-    from moldau.cli.failures import explain
+    from moldau.cli.failures import explain_error
 
-    assert named in (explain(error) or "")
+    assert named in (explain_error(error) or "")
 
 
 def test_a_broker_that_is_not_in_the_cluster_is_not_mended_by_another_address() -> None:
-    from moldau.cli.failures import explain
+    from moldau.cli.failures import explain_error
 
     message = "broker 7 is not in the cluster's metadata"
-    assert explain(BrokerUnreachableError(message)) == message
+    assert explain_error(BrokerUnreachableError(message)) == message
 
 
 def ask() -> None:

@@ -52,7 +52,7 @@ def run(
     yield run
     root.handlers[:] = handlers
     root.setLevel(level)
-    reporting.begin(())
+    reporting.read_form_of_errors(())
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_what_comes_behind_two_dashes_is_no_option(run: Callable[..., str]) -> N
 def test_kafka_s_name_of_an_error_is_in_it(
     run: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from moldau.cli.failures import say
+    from moldau.cli.failures import report_error
 
-    reporting.begin(["--json"])
-    assert say(UnknownTopicError("there is no topic 'x'"))
+    reporting.read_form_of_errors(["--json"])
+    assert report_error(UnknownTopicError("there is no topic 'x'"))
     assert error_of(capsys.readouterr().err)["code"] == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -17,7 +17,7 @@ from moldau.client.admin.values import (
 from moldau.client.rules.cluster_metadata import Address, PartitionMetadata
 from moldau.console.cluster import Cluster
 from moldau.console.settings import ConsoleSettings
-from moldau.console.watch import LOOK_SECONDS, ConsoleWatch
+from moldau.console.watch import WATCH_SECONDS, ConsoleWatch
 from moldau.errors import ClusterUnreachableError
 from moldau.model import TopicPartition
 from moldau.simulation.manual_clock import ManualClock
@@ -94,10 +94,10 @@ def test_nothing_is_asked_while_nobody_looks() -> None:
     async def story(watch: ConsoleWatch, admin: ScriptedAdmin, clock: ManualClock) -> None:
         await clock.advance(60)
         assert admin.questions == 0
-        watch.look()
-        await clock.advance(LOOK_SECONDS)
+        watch.keep_watching()
+        await clock.advance(WATCH_SECONDS)
         assert admin.questions > 10
-        await clock.advance(LOOK_SECONDS)
+        await clock.advance(WATCH_SECONDS)
         asked = admin.questions
         await clock.advance(3600)
         assert admin.questions == asked
@@ -107,7 +107,7 @@ def test_nothing_is_asked_while_nobody_looks() -> None:
 
 def test_the_rate_is_that_of_partitions_that_somebody_leads() -> None:
     async def story(watch: ConsoleWatch, admin: ScriptedAdmin, clock: ManualClock) -> None:
-        watch.look()
+        watch.keep_watching()
         await clock.advance(5)
         assert admin.asked_about == {TopicPartition("clicks", 0)}
         assert watch.rates == {"clicks": 10.0}
@@ -118,7 +118,7 @@ def test_the_rate_is_that_of_partitions_that_somebody_leads() -> None:
 
 def test_a_cluster_that_is_away_is_asked_until_it_is_back() -> None:
     async def story(watch: ConsoleWatch, admin: ScriptedAdmin, clock: ManualClock) -> None:
-        watch.look()
+        watch.keep_watching()
         await clock.advance(3)
         assert watch.trouble is None
         admin.is_away = True
@@ -130,7 +130,7 @@ def test_a_cluster_that_is_away_is_asked_until_it_is_back() -> None:
         assert trouble.since_ms - since_ms <= 2000
         assert watch.view is not None  # what was known stays
         admin.is_away = False
-        watch.look()
+        watch.keep_watching()
         await clock.advance(3)
         assert watch.trouble is None
 
@@ -140,7 +140,7 @@ def test_a_cluster_that_is_away_is_asked_until_it_is_back() -> None:
 def test_a_cluster_that_takes_its_time_is_said_to_be_away_and_seen_all_the_same() -> None:
     async def story(watch: ConsoleWatch, admin: ScriptedAdmin, clock: ManualClock) -> None:
         admin.goes_on.clear()
-        watch.look()
+        watch.keep_watching()
         await clock.advance(9)
         assert watch.trouble is not None
         assert watch.trouble.message == "the cluster did not answer in time"

@@ -505,7 +505,7 @@ class Frame:
             ui.run_javascript(_TO_LOGIN)
             return
         watch = self.console.watch
-        watch.look()
+        watch.keep_watching()
         trouble, view = watch.trouble, watch.view
         if trouble is not None:
             since = duration_text((self.console.clock.now_ms() - trouble.since_ms) // 1000)

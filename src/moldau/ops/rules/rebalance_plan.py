@@ -189,7 +189,7 @@ class _Moves:
         self, source: int, carried: Mapping[int, Ratios], bound: float
     ) -> tuple[TopicPartition, int, int] | None:
         """The move from a broker that takes away most of the excess."""
-        targets = self._hopeless.others(source, self._targets)
+        targets = self._hopeless.find_others(source, self._targets)
         if not targets:
             return None
         excess = {one: _excess(ratios, _NO_RATIOS, bound) for one, ratios in carried.items()}
@@ -208,7 +208,7 @@ class _Moves:
                 if (best is None or found < best) and self._may_move(key, source, target):
                     best = found
         if best is None:
-            self._hopeless.note(source, targets)
+            self._hopeless.add_targets(source, targets)
             return None
         return best[3], source, best[4]
 
@@ -264,8 +264,8 @@ class _Moves:
             self._held[source].remove(key)
         self._held[target].add(key)
         # Those who hold the partition, too, may part with it where its racks have changed.
-        self._hopeless.forget(source, target, *self.replicas[key])
-        self._hopeless.note_lighter(source)
+        self._hopeless.remove_sources(source, target, *self.replicas[key])
+        self._hopeless.remove_target(source)
 
 
 class _Hopeless:
@@ -274,20 +274,20 @@ class _Hopeless:
     def __init__(self) -> None:
         self._targets: dict[int, set[int]] = {}
 
-    def others(self, source: int, targets: Iterable[int]) -> list[int]:
+    def find_others(self, source: int, targets: Iterable[int]) -> list[int]:
         """Those that have to be looked at."""
         known = self._targets.get(source, set())
         return [one for one in targets if one not in known and one != source]
 
-    def note(self, source: int, targets: Iterable[int]) -> None:
+    def add_targets(self, source: int, targets: Iterable[int]) -> None:
         self._targets.setdefault(source, set()).update(targets)
 
-    def forget(self, *sources: int) -> None:
+    def remove_sources(self, *sources: int) -> None:
         """What these carry has changed."""
         for source in sources:
             self._targets.pop(source, None)
 
-    def note_lighter(self, target: int) -> None:
+    def remove_target(self, target: int) -> None:
         for targets in self._targets.values():
             targets.discard(target)
 
@@ -328,8 +328,8 @@ class _Leaders:
             self.replicas[key] = (target, *(one for one in self.replicas[key] if one != target))
             self._led[former].remove(key)
             self._led[target].add(key)
-            self._hopeless.forget(former, target)
-            self._hopeless.note_lighter(former)
+            self._hopeless.remove_sources(former, target)
+            self._hopeless.remove_target(former)
 
     def _find_change(self) -> tuple[TopicPartition, int] | None:
         """From brokers whose leaders have much traffic, then from those with many leaders.
@@ -349,7 +349,9 @@ class _Leaders:
 
     def _find_best_change(self, first: int) -> tuple[TopicPartition, int] | None:
         """By how much the squares of traffic beyond the bound change, then those of numbers."""
-        others = {one: self._carried.of(one) for one in self._hopeless.others(first, self._brokers)}
+        others = {
+            one: self._carried.of(one) for one in self._hopeless.find_others(first, self._brokers)
+        }
         if not others:
             return None
         bound, giver = self._bound, self._carried.of(first)
@@ -374,7 +376,7 @@ class _Leaders:
                 found = round(numbers - given[1] - taken[other][1], _DIGITS)
                 best = min(best, (change, found, key, other))
         if best[:2] >= (0.0, 0.0):
-            self._hopeless.note(first, others)
+            self._hopeless.add_targets(first, others)
             return None
         return best[2:]
 

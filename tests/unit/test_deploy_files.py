@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from moldau.cli.main import build
-from moldau.cli.start_run import gather_settings
+from moldau.cli.start import gather_settings
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.describe import find_unknown
 from moldau.config.properties import Static, load_properties, load_settings

@@ -9,21 +9,34 @@ commands show the help in the table below. A command is one function with Typer'
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from types import FrameType
 from typing import Annotated, TypeVar
 
 import typer
 import typer.core
 import typer.main
 
-from moldau.cli.exit_codes import FAILURE, INTERRUPTED, WRONG_USAGE, run_to_the_end
+from moldau import __version__
 from moldau.cli.options import make_command_config_option, make_profile_option
 from moldau.cli.reporting import make_options, reporting, say_failure
+
+FAILURE = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+TERMINATED = 143
+"""Exit codes. SIGTERM ends a command as Ctrl-C does: what was read is sent, groups are left."""
 
 CONTEXT_SETTINGS: dict[str, list[str]] = {"help_option_names": ["-h", "--help"]}
 
@@ -374,10 +387,38 @@ app = typer.Typer(
 )
 
 
+# The version, and whether what is written in Cython was built: without it its twins in Python serve
+# (`records/codec.py`, `wire/quick_frames.py`), and nothing else would tell. Looks at files only.
+
+
+PARTS = ("records/_codec_native", "wire/_frames_native")
+PACKAGE = Path(__file__).parents[1]
+ADVICE = (
+    "the compiled parts are missing, so records are checked in plain Python, some two hundred"
+    " times slower; a wheel for this Python has them, and so has an installation with a C compiler"
+)
+
+
+def describe_version() -> str:
+    """The answer to `moldau --version`."""
+    return f"moldau {__version__}{describe_parts()}"
+
+
+def describe_parts() -> str:
+    """Nothing where all is as it should be."""
+    return "" if are_compiled() else " (plain Python: the compiled parts are missing)"
+
+
+def are_compiled(package: Path = PACKAGE) -> bool:
+    """For the Python that runs this: others have names of their own."""
+    return all(
+        any((package / f"{part}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+        for part in PARTS
+    )
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from moldau.cli.compiled_parts import describe_version
-
         typer.echo(describe_version())
         raise typer.Exit
 
@@ -420,6 +461,51 @@ def report(error: Exception) -> int:
     if not report_error(error):
         raise error
     return WRONG_USAGE if isinstance(error, UsageError) else FAILURE
+
+
+def run_to_the_end(command: Callable[[], object]) -> int:
+    """The exit code. What is a bug, or Typer's to tell, is raised."""
+    try:
+        with _interrupted_by_sigterm() as signals:
+            command()
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return TERMINATED if signals else INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 whatever it is, `report` knows what to do with it
+        return report(error)
+    return 0
+
+
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[list[int]]:
+    """Let SIGTERM do what Ctrl-C does; the list tells whether it came.
+
+    Commands that serve until they are told to stop put handlers of their own in its place.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # asyncio cancels the command's task then
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: keep the interpreter from complaining when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build() -> typer.core.TyperGroup:

@@ -16,7 +16,7 @@ import typer
 from moldau.broker.ports import zookeeper_settings
 from moldau.cli.options import option
 from moldau.cli.output import warn
-from moldau.cli.start_run import gather_settings
+from moldau.cli.start import gather_settings
 from moldau.clock import SystemClock
 from moldau.cluster.entity_znodes import STORE_ROOTS
 from moldau.config.broker_options import BrokerOptions

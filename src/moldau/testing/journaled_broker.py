@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from moldau.broker.run import real_ports, run_broker
 from moldau.broker.server import BrokerServer
 from moldau.cli.reporting import set_up_logging
-from moldau.cli.start_run import gather_settings
+from moldau.cli.start import gather_settings
 from moldau.config.broker_options import BrokerOptions
 from moldau.simulation.memory_files import MemoryFile, MemoryFiles
 from moldau.storage.files import Buffer, RealFile, RealFiles, RealFolderLock

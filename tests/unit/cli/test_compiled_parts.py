@@ -3,7 +3,7 @@ from __future__ import annotations
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from moldau.cli.compiled_parts import PARTS, are_compiled
+from moldau.cli.main import PARTS, are_compiled
 from moldau.records import codec
 from moldau.wire import quick_frames
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.start_run import _warn_of_open_secrets, gather_settings
+from moldau.cli.start import _warn_of_open_secrets, gather_settings
 from moldau.config.properties import Static, load_properties
 from moldau.errors import ConfigurationError
 

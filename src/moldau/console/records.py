@@ -20,9 +20,10 @@ from moldau.client.producer.produce_result import RecordMetadata
 from moldau.client.rules.offsets import OffsetRange
 from moldau.console.cluster import TIMEOUT_MS, Cluster
 from moldau.console.record_view import KeptRecord
-from moldau.console.topics import find_offsets, require_topic
+from moldau.console.topics import require_topic
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
+from moldau.ops.cluster_view import read_offsets
 
 # Which offsets a page of the message browser reads, and where the next one goes on.
 #
@@ -350,8 +351,8 @@ async def find_bounds(cluster: Cluster, topic: str, partition: int | None) -> Ra
         for number in found.partitions_with_leader()
         if partition is None or number == partition
     ]
-    starts = await find_offsets(cluster, led, OffsetSpec.EARLIEST)
-    ends = await find_offsets(cluster, led, OffsetSpec.LATEST)
+    starts = await read_offsets(cluster.admin, led, OffsetSpec.EARLIEST)
+    ends = await read_offsets(cluster.admin, led, OffsetSpec.LATEST)
     return {
         one: OffsetRange(starts[one], ends[one]) for one in led if one in starts and one in ends
     }
@@ -361,7 +362,7 @@ async def find_times(
     cluster: Cluster, partitions: Collection[TopicPartition], timestamp_ms: int, bounds: Ranges
 ) -> Mapping[TopicPartition, int]:
     """The first offset of each partition that is not older; its end where there is none."""
-    found = await find_offsets(cluster, partitions, timestamp_ms)
+    found = await read_offsets(cluster.admin, partitions, timestamp_ms)
     return {
         one: bounds[one].end_offset if found.get(one, -1) < 0 else found[one] for one in partitions
     }

@@ -12,7 +12,6 @@ from moldau.client.admin.values import (
     ConfigOperation,
     ConfigResource,
     ConfigSource,
-    ListedOffset,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -22,7 +21,7 @@ from moldau.console.cluster import Cluster
 from moldau.console.paging import Page, PageRequest, cut_page, matches, natural_key, sort_rows
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition, records_behind
-from moldau.ops.cluster_view import is_offline, is_under_replicated
+from moldau.ops.cluster_view import is_offline, is_under_replicated, read_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,8 @@ async def read_partitions(
     ]
     page = cut_page(chosen[::-1] if request.descending else chosen, request)
     led = [TopicPartition(name, one.index) for one in page.rows if not is_offline(one)]
-    starts = await find_offsets(cluster, led, OffsetSpec.EARLIEST)
-    ends = await find_offsets(cluster, led, OffsetSpec.LATEST)
+    starts = await read_offsets(cluster.admin, led, OffsetSpec.EARLIEST)
+    ends = await read_offsets(cluster.admin, led, OffsetSpec.LATEST)
     rows = []
     for one in page.rows:
         partition = TopicPartition(name, one.index)
@@ -65,16 +64,6 @@ async def read_partitions(
             partition_row(one, starts.get(partition), ends.get(partition), sizes.get(partition))
         )
     return TopicPage(topic, Page(rows, page.total, page.number))
-
-
-async def find_offsets(
-    cluster: Cluster, partitions: Collection[TopicPartition], question: int
-) -> Mapping[TopicPartition, int]:
-    """Offsets by partition; those that nobody answers for are missing."""
-    if not partitions:
-        return {}
-    found = await cluster.admin.list_offsets(dict.fromkeys(partitions, int(question)))
-    return {one: row.offset for one, row in found.items() if isinstance(row, ListedOffset)}
 
 
 async def read_configs(cluster: Cluster, resource: ConfigResource) -> list[ConfigRow]:

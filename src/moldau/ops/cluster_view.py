@@ -19,6 +19,7 @@ from moldau.client.admin.values import (
     ConfigResource,
     ConfigSource,
     EligibleLeaders,
+    ListedOffset,
     OffsetSpec,
     SpokenVersions,
 )
@@ -272,6 +273,16 @@ class TopicDescription:
         }
 
 
+async def read_offsets(
+    admin: AsyncAdmin, partitions: Collection[TopicPartition], spec: int
+) -> dict[TopicPartition, int]:
+    """Offsets by partition; those that no broker answers for are missing."""
+    if not partitions:
+        return {}
+    found = await admin.list_offsets(dict.fromkeys(partitions, int(spec)))
+    return {one: row.offset for one, row in found.items() if isinstance(row, ListedOffset)}
+
+
 async def describe_topics(
     admin: AsyncAdmin, names: Sequence[str] | None
 ) -> Sequence[TopicDescription | KafkaError]:
@@ -283,33 +294,21 @@ async def describe_topics(
         return ()
     topics = await admin.describe_topics(names)
     sound = [topic for topic in topics.values() if isinstance(topic, TopicMetadata)]
-    offsets = await _list_offsets(admin, sound)
+    led = [
+        TopicPartition(topic.name, index)
+        for topic in sound
+        for index in topic.partitions_with_leader()
+    ]
+    starts = await read_offsets(admin, led, OffsetSpec.EARLIEST)
+    ends = await read_offsets(admin, led, OffsetSpec.LATEST)
     configs = await _describe_configs(admin, sound)
     leaders = await _describe_leaders(admin, sound)
     return [
         topic
         if isinstance(topic, KafkaError)
-        else _describe(topic, offsets, leaders, configs.get(topic.name, {}))
+        else _describe(topic, starts, ends, leaders, configs.get(topic.name, {}))
         for topic in topics.values()
     ]
-
-
-_Offsets = Mapping[tuple[TopicPartition, OffsetSpec], int]
-
-
-async def _list_offsets(admin: AsyncAdmin, topics: Sequence[TopicMetadata]) -> _Offsets:
-    led = [
-        TopicPartition(topic.name, index)
-        for topic in topics
-        for index in topic.partitions_with_leader()
-    ]
-    offsets: dict[tuple[TopicPartition, OffsetSpec], int] = {}
-    for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST):
-        answers = await admin.list_offsets(dict.fromkeys(led, spec.value))
-        for partition, answer in answers.items():
-            if not isinstance(answer, KafkaError):
-                offsets[partition, spec] = answer.offset
-    return offsets
 
 
 _Leaders = Mapping[TopicPartition, EligibleLeaders]
@@ -346,8 +345,13 @@ def _is_own(entry: ConfigEntry) -> bool:
 
 
 def _describe(
-    topic: TopicMetadata, offsets: _Offsets, leaders: _Leaders, configs: Mapping[str, str]
+    topic: TopicMetadata,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    leaders: _Leaders,
+    configs: Mapping[str, str],
 ) -> TopicDescription:
+    rows = [(TopicPartition(topic.name, row.index), row) for row in topic.partitions]
     return TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -356,11 +360,11 @@ def _describe(
         partitions=tuple(
             PartitionDescription(
                 metadata=row,
-                earliest=offsets.get((TopicPartition(topic.name, row.index), OffsetSpec.EARLIEST)),
-                latest=offsets.get((TopicPartition(topic.name, row.index), OffsetSpec.LATEST)),
-                leaders=leaders.get(TopicPartition(topic.name, row.index), EligibleLeaders()),
+                earliest=starts.get(partition),
+                latest=ends.get(partition),
+                leaders=leaders.get(partition, EligibleLeaders()),
             )
-            for row in topic.partitions
+            for partition, row in rows
         ),
     )
 

@@ -9,12 +9,12 @@ from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import (
     SHARE_TYPE,
     GroupDescription,
-    ListedOffset,
     OffsetSpec,
     PartitionLag,
 )
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+from moldau.ops.cluster_view import read_offsets
 from moldau.ops.rules.group_lag import GroupView, Positions, committed_offsets, group_partitions
 
 
@@ -41,8 +41,7 @@ async def read_ends(
         if not isinstance(topic := topics[one.topic], KafkaError)
         and one.partition in topic.partitions_with_leader()
     ]
-    listed = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST.value))
-    return {one: end.offset for one, end in listed.items() if isinstance(end, ListedOffset)}
+    return await read_offsets(admin, led, OffsetSpec.LATEST)
 
 
 async def read_groups(admin: AsyncAdmin, names: Sequence[str]) -> Mapping[str, GroupView]:

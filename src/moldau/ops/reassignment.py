@@ -13,7 +13,6 @@ from moldau.client.admin.values import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
-    ListedOffset,
     LogDirDescription,
     OffsetSpec,
     Reassignment,
@@ -26,6 +25,7 @@ from moldau.errors import (
     ReplicaNotAvailableError,
 )
 from moldau.model import TopicPartition
+from moldau.ops.cluster_view import read_offsets
 from moldau.ops.rules.rebalance_plan import ClusterLoad, LogReading, Replicas, bytes_per_second
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -261,15 +261,13 @@ async def _measure_traffic(
 async def _read_logs(
     admin: AsyncAdmin, partitions: Collection[TopicPartition], brokers: Collection[int]
 ) -> dict[TopicPartition, LogReading]:
-    starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    starts = await read_offsets(admin, partitions, OffsetSpec.EARLIEST)
+    ends = await read_offsets(admin, partitions, OffsetSpec.LATEST)
     sizes = await _read_sizes(admin, brokers)
     return {
-        key: LogReading(
-            start_offset=start.offset, end_offset=end.offset, size_bytes=sizes.get(key, 0)
-        )
+        key: LogReading(start_offset=starts[key], end_offset=end, size_bytes=sizes.get(key, 0))
         for key, end in ends.items()
-        if isinstance(end, ListedOffset) and isinstance(start := starts.get(key), ListedOffset)
+        if key in starts
     }
 
 

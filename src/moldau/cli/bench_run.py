@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import random
-import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -22,24 +21,11 @@ from moldau.client.admin.values import BROKER_DEFAULT, NewTopic
 from moldau.client.cluster import ClusterClient
 from moldau.client.consumer.consumer import AsyncConsumer
 from moldau.client.producer.producer import AsyncProducer
-from moldau.errors import KafkaError, NoAnswerError, TopicAuthorizationError, UsageError
+from moldau.errors import KafkaError, NoAnswerError, TopicAuthorizationError
 from moldau.model import TopicPartition
 from moldau.wire.apis import METADATA
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:/s|ps)?\Z", re.IGNORECASE)
-_FACTORS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 1 << 10,
-    "mi": 1 << 20,
-    "gi": 1 << 30,
-    "ti": 1 << 40,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +75,6 @@ def middle(rounds: Sequence[Figures]) -> dict[str, float]:
     """The median of each value over several rounds."""
     names = [name for name in rounds[0].values() if all(name in one.values() for one in rounds)]
     return {name: median(one.values()[name] for one in rounds) for name in names}
-
-
-def parse_rate(text: str) -> float:
-    """Bytes per second of `200MB/s`, `1.5 GiB/s` or `800k`."""
-    found = _RATE.match(text.strip())
-    if found is None or not float(found[1]):
-        raise UsageError(f"{text!r} is no rate; give one like 200MB/s, 1.5GB/s or 800kB/s")
-    return float(found[1]) * _FACTORS[found[2].lower()]
-
-
-def rate_text(rate: float) -> str:
-    """Bytes per second in a unit of their size."""
-    for factor, unit in ((1e6, "MB/s"), (1e3, "kB/s")):
-        if rate >= factor:
-            return f"{rate / factor:,.4g} {unit}"
-    return f"{rate:,.4g} B/s"
 
 
 def show_value(name: str, value: float) -> str:

@@ -12,8 +12,6 @@ from moldau.cli.bench_run import (
     bench_topic,
     measure_consume,
     measure_produce,
-    parse_rate,
-    rate_text,
 )
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, option
 from moldau.cli.output import Progress, note, print_document, print_table
@@ -21,7 +19,7 @@ from moldau.cli.reporting import warnings_shown
 from moldau.cli.session import command_settings, made_for_millions
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import BROKER_DEFAULT, TopicMetadata
-from moldau.ops.formatting import plural
+from moldau.ops.formatting import byte_rate_text, parse_byte_rate, plural
 from moldau.ops.metrics_ports import find_ports
 from moldau.ops.rules.partition_plan import Demand, plan_partitions
 
@@ -67,7 +65,7 @@ def plan(
     Measures what one partition takes in (p) and gives out (c), on a topic of its own that is
     removed again, and answers with max(target/p, target/c).
     """
-    wanted = parse_rate(target)
+    wanted = parse_byte_rate(target)
     load = Load(
         record_bytes=record_size,
         seconds=seconds,
@@ -78,8 +76,8 @@ def plan(
     measured = _measure(
         bootstrap,
         load,
-        None if produce_rate is None else parse_rate(produce_rate),
-        None if consume_rate is None else parse_rate(consume_rate),
+        None if produce_rate is None else parse_byte_rate(produce_rate),
+        None if consume_rate is None else parse_byte_rate(consume_rate),
     )
     demand = Demand(
         target=wanted,
@@ -108,9 +106,9 @@ def plan(
         )
         return
     typer.echo(
-        f"{plural(made.partitions, 'partition')} for {rate_text(wanted)}\n"
-        f"  one partition takes {rate_text(demand.produce_rate)}: {made.for_producing}\n"
-        f"  one partition gives {rate_text(demand.consume_rate)}: {made.for_consuming}\n"
+        f"{plural(made.partitions, 'partition')} for {byte_rate_text(wanted)}\n"
+        f"  one partition takes {byte_rate_text(demand.produce_rate)}: {made.for_producing}\n"
+        f"  one partition gives {byte_rate_text(demand.consume_rate)}: {made.for_consuming}\n"
     )
     rows = [(one.name.replace("_", " "), one.shown, one.reason) for one in made.costs]
     print_table(("cost", ">", "why"), rows)

@@ -172,3 +172,27 @@ def show_duration(milliseconds: float) -> str:
             text = f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
             return f"{text} {unit}{'' if text == '1' else 's'}"
     return f"{milliseconds:.0f} ms"
+
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:/s|ps)?\Z", re.IGNORECASE)
+_FACTORS: dict[str, int] = {"": 1} | {
+    prefix + suffix: base ** (power + 1)
+    for power, prefix in enumerate("kmgt")
+    for suffix, base in (("", 1000), ("i", 1024))
+}
+
+
+def parse_byte_rate(text: str) -> float:
+    """Bytes per second of `200MB/s`, `1.5 GiB/s` or `800k`."""
+    found = _RATE.match(text.strip())
+    if found is None or not float(found[1]):
+        raise UsageError(f"{text!r} is no rate; give one like 200MB/s, 1.5GB/s or 800kB/s")
+    return float(found[1]) * _FACTORS[found[2].lower()]
+
+
+def byte_rate_text(rate: float) -> str:
+    """Bytes per second in a unit of their size."""
+    for factor, unit in ((1e6, "MB/s"), (1e3, "kB/s")):
+        if rate >= factor:
+            return f"{rate / factor:,.4g} {unit}"
+    return f"{rate:,.4g} B/s"

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 from moldau.cli.options import PROFILE_VARIABLE
 from moldau.cli.output import note, warn
+from moldau.config.broker_options import BrokerOptions
 from moldau.processes import module_command
 
 # It is started after the broker listens, and the broker never waits for it. It ends with the
@@ -26,7 +27,6 @@ _BEST_FIRST = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 def client_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """How clients connect to the first listener of a broker with these settings; nothing where it
     has neither TLS nor SASL. Nobody's password is in it: people log in to the console."""
-    from moldau.config.broker_options import BrokerOptions
 
     options = BrokerOptions.resolve(settings)
     listener = options.open_listeners[0]

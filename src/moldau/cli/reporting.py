@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import Final
 
-if TYPE_CHECKING:
-    import typer.core
-
+import typer
+import typer.core
 
 # `-v`, `-q`, `--log-level` and `--log-format` may stand before the command or behind it, and count
 # for the whole process, as a log does; so this is the one place that remembers them. The
@@ -126,7 +127,6 @@ def _from_environment(variable: str, known: Sequence[str], otherwise: str) -> st
 
 def make_options() -> list[typer.core.TyperOption]:
     """For every command, and for the words before it."""
-    import typer.core
 
     return [
         typer.core.TyperOption(
@@ -185,8 +185,6 @@ def _take_format(context: object, parameter: object, value: str | None) -> None:
 
 def _require(text: str, known: Sequence[str], option: str) -> str:
     if text.lower() not in known:
-        import typer
-
         raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint=option)
     return text.lower()
 
@@ -196,8 +194,6 @@ def say_failure(
 ) -> None:
     """Why the command fails, on standard error: for people, or as one object on one line."""
     if reporting.errors_as_json:
-        import json
-
         document = {"type": kind, "code": code, "message": message, "remedy": remedy}
         standard_error.write_line(json.dumps({"error": document}))
         return
@@ -207,8 +203,6 @@ def say_failure(
 
 def log_line(text: str, level: str) -> str:
     """What a command itself says, as a line of a log in JSON."""
-    import json
-    from datetime import UTC, datetime
 
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": now, "level": level, "logger": "moldau.cli", "message": text}
@@ -271,7 +265,6 @@ class JsonFormatter(logging.Formatter):
         self._name = name
 
     def format(self, record: logging.LogRecord) -> str:
-        import json
 
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         document: dict[str, object] = {

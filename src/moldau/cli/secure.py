@@ -25,6 +25,14 @@ from moldau.coordination.zookeeper.client import AccessMigration, ZookeeperClien
 from moldau.coordination.zookeeper.server import ServerSecurity
 from moldau.coordination.zookeeper.settings import ZookeeperSettings
 from moldau.errors import ConfigurationError, StartupError
+from moldau.security.certificates import (
+    CERTIFICATE_DAYS,
+    IssuedCertificate,
+    issue,
+    make_authority,
+    read_names,
+    require_cryptography,
+)
 from moldau.security.rules.certificates import DAY_MS, first_end_ms
 from moldau.security.rules.sasl import format_jaas
 from moldau.workers import ThreadWorkers
@@ -120,8 +128,6 @@ def init(
     moldau cluster start --secure moldau-secure
     moldau topics list --command-config moldau-secure/client.properties
     """
-    from moldau.security.certificates import require_cryptography
-
     require_cryptography()
     if out.exists() and any(out.iterdir()):
         raise ConfigurationError(
@@ -146,8 +152,6 @@ def init(
 
 
 def _make_certificates(folder: SecureFolder, hosts: list[str], user: str) -> None:
-    from moldau.security.certificates import issue, make_authority
-
     authority = make_authority("Moldau cluster authority")
     write_file(folder.authority, authority.certificate, PUBLIC)
     write_file(folder.authority_key, authority.key)
@@ -234,8 +238,6 @@ def renew(
     Brokers that run use them for new connections within seconds, and ZooKeeper's servers do;
     nobody has to be restarted. Needs the keys of the authorities (ca.key).
     """
-    from moldau.security.certificates import require_cryptography
-
     require_cryptography()
     folder = SecureFolder(out)
     folder.require()
@@ -268,13 +270,6 @@ class _Signed(NamedTuple):
 
 
 def _renew(signed: _Signed, more_hosts: list[str]) -> None:
-
-    from moldau.security.certificates import (
-        CERTIFICATE_DAYS,
-        IssuedCertificate,
-        issue,
-        read_names,
-    )
 
     text = signed.authority.read_text()
     signer = IssuedCertificate(text, signed.key.read_text())

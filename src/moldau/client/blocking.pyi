@@ -41,9 +41,8 @@ from moldau.client.admin.values import (
 )
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.cluster import ClientSettings
-from moldau.client.consumer.arguments import GivenOffsets
 from moldau.client.consumer.consumer import ConsumerFace, Some
-from moldau.client.consumer.delegate import RebalanceListener
+from moldau.client.consumer.delegate import GivenOffsets, RebalanceListener
 from moldau.client.consumer.rules.assignors import Assignor
 from moldau.client.consumer.rules.fetch_buffer import GivenDeserializer
 from moldau.client.consumer.rules.subscription_state import Pattern

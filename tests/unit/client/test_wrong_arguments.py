@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import moldau
-from moldau.client.consumer.arguments import read_offsets, read_time_ms
+from moldau.client.consumer.delegate import read_offsets, read_time_ms
 from moldau.client.rules.arguments import require_partitions, require_seconds, require_whole
 from moldau.client.rules.offsets import GroupOffset
 

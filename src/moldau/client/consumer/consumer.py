@@ -32,22 +32,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from moldau.client.blocking_face import BlockingFace, LoopThread, run_now, watch
-from moldau.client.consumer.arguments import (
+from moldau.client.consumer.delegate import (
     CLOSE_SECONDS,
+    INSIDE_A_CALL,
+    ConsumerDelegate,
     GivenOffsets,
+    ListenerInvocation,
+    RebalanceListener,
+    RunInvocation,
     call_inline,
     make_delegate,
     partitions_or_all,
     partitions_to_seek,
     read_offsets,
     read_time_ms,
-)
-from moldau.client.consumer.delegate import (
-    INSIDE_A_CALL,
-    ConsumerDelegate,
-    ListenerInvocation,
-    RebalanceListener,
-    RunInvocation,
 )
 from moldau.client.consumer.rules.assignors import Assignor
 from moldau.client.consumer.rules.fetch_buffer import (

@@ -122,11 +122,11 @@ class Fetcher:
             except (ClientError, KafkaError):
                 session.handler.start_over()
                 with self._turns as machine:
-                    machine.fetch_failed(fetch)
+                    machine.fetch_plan.fetch_failed(fetch.broker_id)
             else:
                 self._report_refusals(fetch, answer)
                 with self._turns as machine:
-                    machine.fetched(fetch, answer)
+                    machine.fetch_plan.fetched(fetch, answer)
 
     def _report_refusals(self, fetch: Fetch, answer: FetchAnswer) -> None:
         if not self._outages and not any(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from moldau.client.blocking_face import ClosedAtExit
 from moldau.client.cluster import connection_settings
 from moldau.client.connections import BrokerConnection, open_connection
-from moldau.client.consumer.arguments import read_time_ms
+from moldau.client.consumer.delegate import read_time_ms
 from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord, decode_batch, split_batches
 from moldau.client.rules.arguments import require_kind
 from moldau.client.rules.broker_errors import error_for, read_code

@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from moldau.client.blocking_face import BlockingFace, ClosedAtExit, LoopThread, run_now, watch
-from moldau.client.consumer.arguments import GivenOffsets, read_offsets
+from moldau.client.consumer.delegate import GivenOffsets, read_offsets
 from moldau.client.producer.produce_result import (
     AppendedRecord,
     AppendedRecords,

@@ -641,7 +641,7 @@ class ShareRequests:
             await self._client.metadata.refresh(asked.topics)
         except (KafkaError, ClientError) as error:
             with self._turns as machine:
-                machine.refresh_failed(error)
+                machine.metadata.refresh_failed(error)
         else:
             with self._turns as machine:
                 machine.refreshed()

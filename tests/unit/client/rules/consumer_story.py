@@ -192,7 +192,7 @@ class Story:
 
     def answer_fetch(self, fetch: Fetch, **rows: Any) -> None:
         """Records, or an error code, by partition: `p0=...`."""
-        self.happen(lambda machine: machine.fetched(fetch, answer(rows)))
+        self.happen(lambda machine: machine.fetch_plan.fetched(fetch, answer(rows)))
 
     def join(self, *assigned: TopicPartition, generation_id: int = 1) -> None:
         """From nothing to a member with these partitions, about to fetch."""

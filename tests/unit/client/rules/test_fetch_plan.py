@@ -82,7 +82,9 @@ def test_a_near_replica_is_not_asked_while_its_topic_is_missing(
     (row,) = told.topics[0].partitions
     elsewhere = AnsweredTopic("t", None, [row._replace(preferred_read_replica=2)])
     fetch = story.take_one(Fetch)
-    story.happen(lambda machine: machine.fetched(fetch, told._replace(topics=[elsewhere])))
+    story.happen(
+        lambda machine: machine.fetch_plan.fetched(fetch, told._replace(topics=[elsewhere]))
+    )
     fetch = story.take_one(Fetch)
     assert fetch.broker_id == 2
     whole, story.cluster = story.cluster, replace(story.cluster, topics=topics)
@@ -108,7 +110,7 @@ def test_a_broker_that_fails_is_left_alone_for_longer_and_longer() -> None:
     pauses = []
     for _ in range(3):
         fetch = story.take_one(Fetch)
-        story.happen(lambda machine, f=fetch: machine.fetch_failed(f))
+        story.happen(lambda machine, f=fetch: machine.fetch_plan.fetch_failed(f.broker_id))
         assert not story.take(Fetch)
         before = story.now
         story.fire(TimerKind.BROKER)
@@ -119,7 +121,9 @@ def test_a_broker_that_fails_is_left_alone_for_longer_and_longer() -> None:
 def test_a_broker_that_asks_for_a_pause_gets_it() -> None:
     story = assigned(1)
     fetch = story.take_one(Fetch)
-    story.happen(lambda machine: machine.fetched(fetch, answer({}, throttle_time_ms=500)))
+    story.happen(
+        lambda machine: machine.fetch_plan.fetched(fetch, answer({}, throttle_time_ms=500))
+    )
     assert not story.take(Fetch)
     story.fire(TimerKind.BROKER)
     assert story.take(Fetch)

@@ -36,7 +36,6 @@ from moldau.client.consumer.rules.instructions import (
     ConsumerTimer,
     ConsumerTurn,
     Failure,
-    Fetch,
     Identity,
     LookUpOffsets,
     Refresh,
@@ -67,7 +66,6 @@ from moldau.client.rules.offsets import GroupOffset
 from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ConfigurationError, InvariantViolation, OffsetOutOfRangeError
 from moldau.model import TopicPartition
-from moldau.wire.fetch_exchange import FetchAnswer
 
 _SHORTEST_REMINDER_SECONDS: Final = 0.01
 
@@ -480,12 +478,6 @@ class ConsumerMachine:
         for_program = self.topics.refresh_failed(failure)
         if for_program is not None:
             self._turn.raise_later(for_program)
-
-    def fetched(self, fetch: Fetch, answer: FetchAnswer) -> None:
-        self.fetch_plan.fetched(fetch, answer)
-
-    def fetch_failed(self, fetch: Fetch) -> None:
-        self.fetch_plan.fetch_failed(fetch.broker_id)
 
     def found_committed(self, found: Mapping[TopicPartition, GroupOffset | None]) -> None:
         self.offset_fetcher.found_committed(found)

@@ -232,9 +232,6 @@ class ShareConsumerMachine:
         self._pausing.clear()
         self._plan = None
 
-    def refresh_failed(self, failure: Failure) -> None:
-        self.metadata.refresh_failed(failure)
-
     # Requests
 
     def answered(self, asked: SendShareFetch | SendShareAcknowledge, answer: ShareAnswer) -> None:

@@ -6,7 +6,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn
 from urllib.parse import quote
 from uuid import UUID
 
@@ -48,10 +48,7 @@ from moldau.security.rules.delegation_tokens import (
     token_hmac,
     token_password,
 )
-
-if TYPE_CHECKING:
-    from moldau.security.rules.scram import ScramCredential
-
+from moldau.security.rules.scram import HASHES, ScramCredential
 
 # The SCRAM credentials of users in the coordination store, in Kafka's format. A shell.
 #
@@ -70,7 +67,7 @@ LONGEST_USER_NAME: Final = 4096
 """As it stands in a path. ZooKeeper ends the connection of whoever sends it a request of a
 megabyte, and with it the broker's session may end; no client shall be able to bring that about."""
 
-CredentialChange: TypeAlias = "Mapping[str, ScramCredential | None]"
+CredentialChange = Mapping[str, ScramCredential | None]
 """What shall be, by mechanism; None for no credential."""
 
 
@@ -139,8 +136,6 @@ class UserCredentials:
 
 
 def _credentials(path: str, configs: Mapping[str, str]) -> Mapping[str, ScramCredential]:
-    from moldau.security.rules.scram import HASHES, ScramCredential
-
     found: dict[str, ScramCredential] = {}
     for mechanism in HASHES:
         text = configs.get(mechanism)

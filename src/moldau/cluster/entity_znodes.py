@@ -37,7 +37,7 @@ from moldau.quotas import (
 #     /kafka-acl-changes/acl_changes_…            tells brokers which literal ones changed
 #     /kafka-acl-extended-changes/acl_changes_…   tells them which others did
 #
-# Paths and codecs only, as in `layout`. A node that makes no sense may have forbidden something, so
+# Paths and codecs only, as in `znodes`. A node that makes no sense may have forbidden something, so
 # it counts as one that forbids everything to everybody (ACL-3).
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Enum, IntEnum
 from typing import (
     ClassVar,
@@ -584,7 +585,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def find_close(name: str, known: Iterable[str]) -> str | None:
-    from difflib import get_close_matches  # few make mistakes
-
     found = get_close_matches(name, sorted(known), n=1, cutoff=0.8)
     return found[0] if found else None

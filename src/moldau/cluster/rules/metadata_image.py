@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from moldau.model import (
@@ -289,45 +289,35 @@ class MetadataImage:
 
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""
-        alive = {broker.id: broker for broker in brokers}
-        if alive == self.brokers:
-            return self
-        return replace(self, brokers=alive, version=self.version + 1)
+        return self._with(brokers={broker.id: broker for broker in brokers})
 
     def with_controller(self, controller_id: BrokerId) -> MetadataImage:
-        if controller_id == self.controller_id:
-            return self
-        return replace(self, controller_id=controller_id, version=self.version + 1)
+        return self._with(controller_id=controller_id)
 
     def with_broker_config(
         self, broker_id: BrokerId | None, config: Mapping[str, str]
     ) -> MetadataImage:
         """Replace what is set for one broker, or for all of them (None)."""
-        if config == self.broker_config(broker_id):
-            return self
         if broker_id is None:
-            return replace(self, default_broker_config=dict(config), version=self.version + 1)
-        configs = _with_rows(self.broker_configs, {broker_id: dict(config)})
-        return replace(self, broker_configs=configs, version=self.version + 1)
+            return self._with(default_broker_config=dict(config))
+        return self._with(broker_configs=_with_rows(self.broker_configs, {broker_id: dict(config)}))
 
     def with_group_configs(self, rows: Mapping[str, Mapping[str, str]]) -> MetadataImage:
         """Replace what is set for some groups."""
-        configs = _with_rows(self.group_configs, rows)
-        if configs == self.group_configs:
-            return self
-        return replace(self, group_configs=configs, version=self.version + 1)
+        return self._with(group_configs=_with_rows(self.group_configs, rows))
 
     def with_acls(self, rows: Mapping[ResourcePattern, frozenset[AclEntry]]) -> MetadataImage:
         """Replace the entries of some patterns; one without entries is gone."""
-        acls = _with_rows(self.acls, rows)
-        return self if acls == self.acls else replace(self, acls=acls, version=self.version + 1)
+        return self._with(acls=_with_rows(self.acls, rows))
 
     def with_quotas(self, rows: Mapping[QuotaEntity, Mapping[str, float]]) -> MetadataImage:
         """Replace the quotas of some entities."""
-        quotas = _with_rows(self.quotas, rows)
-        if quotas == self.quotas:
+        return self._with(quotas=_with_rows(self.quotas, rows))
+
+    def _with(self, **values: Any) -> MetadataImage:
+        if all(getattr(self, name) == value for name, value in values.items()):
             return self
-        return replace(self, quotas=quotas, version=self.version + 1)
+        return replace(self, **values, version=self.version + 1)
 
 
 def find_missing_ids(

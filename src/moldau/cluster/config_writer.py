@@ -258,16 +258,13 @@ class ClientMetricsConfigs:
 
     async def read(self) -> None:
         names = await self._coordination.children(CLIENT_METRICS_CONFIGS)
-        nodes = await self._coordination.get_many(
-            [f"{CLIENT_METRICS_CONFIGS}/{name}" for name in names]
-        )
+        paths = [f"{CLIENT_METRICS_CONFIGS}/{name}" for name in names]
+        nodes = await self._coordination.get_many(paths)
         found: dict[str, Mapping[str, str]] = {}
-        for name, node in zip(names, nodes, strict=True):
+        for name, path, node in zip(names, paths, nodes, strict=True):
             try:
                 if node is not None:
-                    found[unquote(name)] = decode_config(
-                        f"{CLIENT_METRICS_CONFIGS}/{name}", node.data
-                    )
+                    found[unquote(name)] = decode_config(path, node.data)
             except MalformedNodeError as error:
                 _log.error("the subscription %s is ignored: %s", unquote(name), error)
         self.settings = found
@@ -278,42 +275,32 @@ class ClientMetricsConfigs:
         )
 
     async def alter(self, name: str, changes: ConfigAlteration, *, validate_only: bool) -> None:
-        """Change single options of a subscription, or all of them."""
-        find_default = ClientMetricsOptions.find_list_default
-        await self._write(
-            name,
-            lambda current: apply_config_changes(current, changes, find_default),
-            validate_only=validate_only,
-        )
-
-    async def _write(
-        self,
-        name: str,
-        change: Callable[[Mapping[str, str]], dict[str, str]],
-        *,
-        validate_only: bool,
-    ) -> None:
-        """By compare-and-set, again where another broker was faster; without settings it goes."""
+        """Change single options of a subscription, or all of them; without any it is removed. By
+        compare-and-set, again where another broker was faster."""
         for attempt in range(1, WRITE_ATTEMPTS + 1):
             try:
-                await self._write_once(name, change, validate_only=validate_only)
+                await self._write(name, changes, validate_only=validate_only)
                 break
             except (BadVersionError, NodeExistsError, NoNodeError):
                 if attempt == WRITE_ATTEMPTS:
                     raise
         await self.read()
 
-    async def _write_once(
+    async def _write(
         self,
         name: str,
-        change: Callable[[Mapping[str, str]], dict[str, str]],
+        changes: ConfigAlteration,
         *,
         validate_only: bool,
         is_current: bool = False,  # what is read
     ) -> None:
         path = f"{CLIENT_METRICS_CONFIGS}/{quote(name, safe='')}"
         node = await self._coordination.get(path)
-        settings = change({} if node is None else decode_config(path, node.data))
+        settings = apply_config_changes(
+            {} if node is None else decode_config(path, node.data),
+            changes,
+            ClientMetricsOptions.find_list_default,
+        )
         ClientMetricsOptions.check_all(settings)
         if node is None and len(self.settings) >= MOST_SUBSCRIPTIONS:
             raise InvalidConfigError(f"there are {MOST_SUBSCRIPTIONS} subscriptions already")
@@ -326,7 +313,7 @@ class ClientMetricsConfigs:
             operation = None if node is None else Delete(path=path, version=node.version)
         if operation is None and not is_current:
             await catch_up(self._coordination)
-            await self._write_once(name, change, validate_only=validate_only, is_current=True)
+            await self._write(name, changes, validate_only=validate_only, is_current=True)
         elif operation is not None:
             await self._require_folder()
             await self._coordination.transact(

@@ -8,24 +8,19 @@ encoded in slices, so that they do not block the event loop.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from moldau.broker.handlers import LOADED_AT_START, load_handler
 from moldau.clock import finish_within
-from moldau.errors import RequestTimedOutError
-from moldau.metrics.figures import ApiFigures, RequestFigures
+from moldau.errors import ErrorCode, KafkaError, RequestTimedOutError
+from moldau.metrics.figures import ApiFigures
 from moldau.model import Principal
 from moldau.net.port import Chunk, Connection
-from moldau.wire.apis import API_VERSIONS, APIS, NO_VERSION, PRODUCE, Api
+from moldau.wire.apis import Api
 from moldau.wire.headers import RequestHeader
 from moldau.wire.layout import element_class_of
-from moldau.wire.messages import prepare_messages
 from moldau.wire.shape import EncodedArray
 from moldau.wire.values_writer import encode_values
 from moldau.wire.versions import response_class
@@ -65,6 +60,17 @@ if TYPE_CHECKING:
     from moldau.storage.log_store import LogStore
 
 
+Values: TypeAlias = dict[str, object]
+"""A response, or a part of one, by the names of its fields."""
+
+
+def error_values(error: KafkaError | None) -> Values:
+    """How a response, or a part of one, states an error, or that there is none."""
+    if error is None:
+        return {"error_code": ErrorCode.none, "error_message": None}
+    return {"error_code": error.code, "error_message": str(error)}
+
+
 class ServedApi(NamedTuple):
     """One API as this broker serves it."""
 
@@ -74,7 +80,8 @@ class ServedApi(NamedTuple):
     first: int
     last: int
     droppable: frozenset[str]
-    """Fields of the newest answer that an older version may lose."""
+    """Fields of the newest answer that an older version may lose, and `throttle_time`, which the
+    dispatch adds."""
     by_hand: bool
     """The handler reads and writes its frames itself (Produce and Fetch)."""
     changes_cluster: bool
@@ -83,11 +90,7 @@ class ServedApi(NamedTuple):
 
 
 def serves(
-    api: Api,
-    *,
-    droppable: Iterable[str] = (),
-    by_hand: bool = False,
-    changes_cluster: bool = False,
+    api: Api, *, droppable: Iterable[str] = (), by_hand: bool = False, changes_cluster: bool = False
 ) -> ServedApi:
     """Declare an API, in the versions that the table names."""
     first, last = api.served
@@ -96,147 +99,16 @@ def serves(
         key=api.key,
         first=first,
         last=last,
-        droppable=frozenset(droppable),
+        droppable=frozenset((*droppable, "throttle_time")),
         by_hand=by_hand,
         changes_cluster=changes_cluster,
     )
-
-
-Served = tuple[int, int]
-"""The key of an API and a version of it."""
-
-_ANY_API_VERSIONS: Served = API_VERSIONS.key, API_VERSIONS.served[1]
-"""It answers to every version, as if it were its last."""
-
-
-MAX_REQUEST_BYTES_BY_HAND: Final = 4 << 20
-"""Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
-reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
-`socket.request.max.bytes`."""
-
-
-class LoadedHandler:
-    """Who answers requests of one API, and what is asked of them with each request."""
-
-    __slots__ = ("figures", "handle_frame", "max_bytes", "module")
-
-    def __init__(self, module: ModuleType, requests: RequestFigures) -> None:
-        api: ServedApi = module.API
-        is_bounded = api.by_hand and api.key != PRODUCE.key
-        self.module = module
-        self.figures = requests.of(api.key)
-        self.max_bytes = MAX_REQUEST_BYTES_BY_HAND if is_bounded else math.inf
-        # None where kio reads the requests.
-        self.handle_frame: Callable[..., Any] | None = module.handle_frame if api.by_hand else None
-
-
-class DispatchTable:
-    """The handlers by API and version, as far as they were asked for."""
-
-    def __init__(self, requests: RequestFigures) -> None:
-        self._requests = requests
-        self._ready: dict[Served, LoadedHandler] = {}
-        self._loading: dict[Served, asyncio.Future[None]] = {}  # under way in a worker
-        for module in map(load_handler, LOADED_AT_START):
-            api: ServedApi = module.API
-            if api.by_hand:  # there is nothing else to prepare
-                handler = LoadedHandler(module, requests)
-                for version in range(api.first, api.last + 1):
-                    self._ready[api.key, version] = handler
-
-    def find(self, header: RequestHeader) -> LoadedHandler | None:
-        """The handler, if it can answer at once."""
-        found = self._ready.get(header[:2])  # the key and the version
-        if found is None and header.api_key == API_VERSIONS.key:
-            return self._ready.get(_ANY_API_VERSIONS)
-        return found
-
-    def is_served(self, header: RequestHeader) -> bool:
-        """Whether there is a handler, loaded or not; ApiVersions answers to every version."""
-        api = APIS.get(header.api_key)
-        if api is None or api.served == NO_VERSION:
-            return False
-        first, last = api.served
-        return first <= header.api_version <= last or api is API_VERSIONS
-
-    async def load(self, header: RequestHeader, workers: Workers) -> None:
-        """Return when the handler of a request that is served can be found."""
-        api = APIS[header.api_key]
-        served = api.key, min(header.api_version, api.served[1])
-        while served not in self._ready:
-            loading = self._loading.get(served)
-            if loading is not None:  # for somebody else; should it fail there, it is tried here
-                await loading
-                continue
-            loading = self._loading[served] = asyncio.get_running_loop().create_future()
-            try:
-                module = await workers.run(lambda: _prepare(served))
-                self._ready[served] = LoadedHandler(module, self._requests)
-            finally:
-                del self._loading[served]
-                if not loading.done():
-                    loading.set_result(None)
-
-
-def _prepare(served: Served) -> ModuleType:
-    api_key, version = served
-    module = load_handler(APIS[api_key])
-    if not module.API.by_hand:
-        prepare_messages(api_key, version)
-    return module
-
-
-# A Produce with acks=all has had its effect when its batches are appended; what is left is to wait
-# for the replicas. Its connection owes the answer from then on, and the next Produce is appended
-# meanwhile: a round of fetches of the followers commits what all of them brought, instead of one
-# batch. Appends keep their order, since a batch is appended before the next request is looked at,
-# and so do answers, which is all that a client can see. Sequence numbers of producers are checked
-# against the log, as ever: what follows a batch that was refused is refused, too.
-#
-# No I/O. Owned by the event loop.
 
 
 class DeferredResponse(NamedTuple):
     """What a handler returns that has done all but wait: the frame is not needed any more."""
 
     work: Awaitable[Sequence[Chunk] | None]
-
-
-class PendingResponse:
-    """A place in the order of answers."""
-
-    __slots__ = ("chunks",)
-
-    def __init__(self) -> None:
-        self.chunks: Sequence[Chunk] | None = None  # None as long as it is not known
-
-
-class ResponseQueue:
-    """What one connection owes, oldest request first. Invariant: the first is not known yet."""
-
-    __slots__ = ("_owed",)
-
-    def __init__(self) -> None:
-        self._owed: deque[PendingResponse] = deque()
-
-    def __len__(self) -> int:
-        return len(self._owed)
-
-    def owe(self) -> PendingResponse:
-        """Take the last place."""
-        place = PendingResponse()
-        self._owed.append(place)
-        return place
-
-    def answer(self, place: PendingResponse, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
-        """The answer of a place is known; returns those that can leave now, in order."""
-        place.chunks = chunks
-        leaving: list[Sequence[Chunk]] = []
-        owed = self._owed
-        while owed and (known := owed[0].chunks) is not None:
-            owed.popleft()
-            leaving.append(known)
-        return leaving
 
 
 # A shell. What an answer says may change between two slices, so whoever makes one takes what it

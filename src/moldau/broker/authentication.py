@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from moldau.broker.api import RequestContext
+from moldau.broker.api import RequestContext, Values, error_values
 from moldau.broker.authorization import audit_change
 from moldau.broker.dispatch import RequestPump
 from moldau.clock import Clock
@@ -88,7 +88,7 @@ class SaslSession:
         is_expired = self._is_limited and self._clock.monotonic() >= self._ends_at
         return judge(self.state, api_key, is_limited=self._is_limited, is_expired=is_expired)
 
-    def shake_hands(self, mechanism: str, version: int) -> Mapping[str, object]:
+    def shake_hands(self, mechanism: str, version: int) -> Values:
         """The answer to a SaslHandshake."""
         mechanisms = self._mechanisms()
         enabled = sorted(mechanisms.enabled)
@@ -104,7 +104,7 @@ class SaslSession:
         self.state = SaslState.EXCHANGING if version > 0 else SaslState.RAW
         return {"error_code": ErrorCode.none, "mechanisms": enabled}
 
-    async def authenticate(self, message: bytes) -> Mapping[str, object]:
+    async def authenticate(self, message: bytes) -> Values:
         """The answer to a SaslAuthenticate."""
         if self.judge(SASL_AUTHENTICATE) is not FrameVerdict.AUTHENTICATE:
             self._end_soon("SaslAuthenticate at the wrong time")
@@ -116,8 +116,7 @@ class SaslSession:
             self._end_soon("the login failed")
             return _refusal(ErrorCode.sasl_authentication_failed, str(error))
         return {
-            "error_code": ErrorCode.none,
-            "error_message": None,
+            **error_values(None),
             "auth_bytes": step.challenge,
             "session_lifetime": self._lifetime_ms(step.outcome),
         }
@@ -196,13 +195,8 @@ class SaslSession:
         self._newcomers.discard(self._connection)
 
 
-def _refusal(code: ErrorCode, message: str) -> Mapping[str, object]:
-    return {
-        "error_code": code,
-        "error_message": message,
-        "auth_bytes": b"",
-        "session_lifetime": 0,
-    }
+def _refusal(code: ErrorCode, message: str) -> Values:
+    return {"error_code": code, "error_message": message, "auth_bytes": b"", "session_lifetime": 0}
 
 
 _log = logging.getLogger("moldau.broker.security")
@@ -329,7 +323,7 @@ def require_known_client(context: RequestContext) -> None:
 
 async def answer_with_expiry(
     context: RequestContext, change: Callable[[], Awaitable[DelegationToken | ExpiredToken]]
-) -> dict[str, object]:
+) -> Values:
     """Change when a token ends, if the client may ask for that, and answer when it does."""
     code, expiry, subject = ErrorCode.none, NO_TIME, "DelegationToken"
     try:
@@ -339,7 +333,7 @@ async def answer_with_expiry(
     except KafkaError as error:
         code = error.code
     audit_change(context, subject, code)
-    return {"error_code": code, "expiry_timestamp": expiry, "throttle_time": 0}
+    return {"error_code": code, "expiry_timestamp": expiry}
 
 
 def as_time(milliseconds: int) -> datetime:

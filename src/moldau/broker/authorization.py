@@ -8,7 +8,7 @@ authorizer both cost one look at an attribute.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.broker.api import RequestContext
 from moldau.clock import Clock
@@ -45,6 +45,11 @@ from moldau.security.audit import AuditLog, write_audit_file
 from moldau.security.authorizer import Authorizer
 from moldau.security.rules.authorization import AccessPolicy
 from moldau.wire.apis import APIS
+
+if TYPE_CHECKING:
+    from kio.schema.create_acls.v3.request import AclCreation
+    from kio.schema.delete_acls.v3.request import DeleteAclsFilter
+    from kio.schema.describe_acls.v3 import DescribeAclsRequest
 
 _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP
@@ -237,44 +242,6 @@ def _allowed(context: RequestContext, resource_type: AclResourceType, name: str)
     )
 
 
-class FilterRow(Protocol):
-    """A filter as DescribeAcls and DeleteAcls have it."""
-
-    @property
-    def resource_type_filter(self) -> int: ...
-    @property
-    def resource_name_filter(self) -> str | None: ...
-    @property
-    def pattern_type_filter(self) -> int: ...
-    @property
-    def principal_filter(self) -> str | None: ...
-    @property
-    def host_filter(self) -> str | None: ...
-    @property
-    def operation(self) -> int: ...
-    @property
-    def permission_type(self) -> int: ...
-
-
-class BindingRow(Protocol):
-    """A binding as CreateAcls has it."""
-
-    @property
-    def resource_type(self) -> int: ...
-    @property
-    def resource_name(self) -> str: ...
-    @property
-    def resource_pattern_type(self) -> int: ...
-    @property
-    def principal(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def operation(self) -> int: ...
-    @property
-    def permission_type(self) -> int: ...
-
-
 def authorize_acls(context: RequestContext, operation: AclOperation) -> None:
     """DESCRIBE to see lists, ALTER to change them; of the cluster, as in Kafka."""
     if context.services.authorizer is None:
@@ -284,7 +251,7 @@ def authorize_acls(context: RequestContext, operation: AclOperation) -> None:
     require_cluster(context, operation)
 
 
-def read_filter(row: FilterRow) -> AclFilter:
+def read_filter(row: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     found = AclFilter(
         AclResourceType(row.resource_type_filter),
         row.resource_name_filter,
@@ -304,7 +271,7 @@ def read_filter(row: FilterRow) -> AclFilter:
     return found
 
 
-def read_binding(row: BindingRow) -> AclBinding:
+def read_binding(row: AclCreation) -> AclBinding:
     resource_type = AclResourceType(row.resource_type)
     pattern_type = PatternType(row.resource_pattern_type)
     operation, permission = AclOperation(row.operation), AclPermission(row.permission_type)

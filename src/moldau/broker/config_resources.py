@@ -9,18 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from moldau.broker.api import RequestContext, Services
-from moldau.broker.authorization import (
-    audit_change,
-    require_cluster,
-    require_group,
-    require_topic,
-)
+from moldau.broker.api import RequestContext, Services, Values, error_values
+from moldau.broker.authorization import audit_change, require_cluster, require_group, require_topic
 from moldau.config.alterations import ConfigAlteration, ConfigChange, ConfigOperation
 from moldau.errors import (
-    ErrorCode,
     InvalidConfigError,
     InvalidRequestError,
     KafkaError,
@@ -28,6 +22,12 @@ from moldau.errors import (
 )
 from moldau.model import AclOperation, BrokerId
 from moldau.security.audit import AUDIT_LOGGER
+
+if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterConfigsResource
+    from kio.schema.incremental_alter_configs.v1.request import (
+        AlterConfigsResource as IncrementalResource,
+    )
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -113,45 +113,26 @@ def authorize_resource(
         require_cluster(context, operation)
 
 
-class NamedConfig(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class NamedResource(Protocol):
-    """A resource as a request names it."""
-
-    @property
-    def resource_type(self) -> int: ...
-
-    @property
-    def resource_name(self) -> str: ...
-
-    @property
-    def configs(self) -> Sequence[NamedConfig]: ...
-
-
 async def alter_resource(
-    wanted: NamedResource,
+    wanted: AlterConfigsResource | IncrementalResource,
     read_changes: Callable[[], ConfigAlteration],
     context: RequestContext,
     *,
     validate_only: bool,
-) -> dict[str, object]:
+) -> Values:
     """Change one resource of a request; the answer says how it went."""
-    code, message = ErrorCode.none, None
+    failure: KafkaError | None = None
     named = wanted.resource_type, wanted.resource_name
     try:
         authorize_resource(context, AclOperation.ALTER_CONFIGS, *named)
         resource = require_resource(*named, context.services)
         await _alter(resource, read_changes(), context.services, validate_only=validate_only)
     except KafkaError as error:
-        code, message = error.code, str(error)
-    if code is not ErrorCode.none or not validate_only:
-        audit_change(context, _subject(wanted), code)
+        failure = error
+    if failure is not None or not validate_only:
+        audit_change(context, _subject(wanted), failure)
     return {
-        "error_code": code,
-        "error_message": message,
+        **error_values(failure),
         "resource_type": wanted.resource_type,
         "resource_name": wanted.resource_name,
     }
@@ -176,7 +157,7 @@ async def _alter(
             change_levels(changes, validate_only=validate_only)
 
 
-def _subject(wanted: NamedResource) -> str:
+def _subject(wanted: AlterConfigsResource | IncrementalResource) -> str:
     """For the audit log: which options, and never their values."""
     kind = _NAMES.get(wanted.resource_type, f"type {wanted.resource_type}")
     names = ", ".join(config.name for config in wanted.configs)

@@ -275,11 +275,7 @@ class LogEndRequests:
     """`connect` makes the way to a broker, which is closed again when it has answered."""
 
     def __init__(
-        self,
-        connect: Callable[[BrokerId], Peer],
-        client_id: str,
-        *,
-        replica_id: int = ANY_REPLICA,
+        self, connect: Callable[[BrokerId], Peer], client_id: str, *, replica_id: int = ANY_REPLICA
     ) -> None:
         self._connect = connect
         self._client_id = client_id

@@ -1,41 +1,43 @@
 """From a frame to its handler and back.
 
-A shell: one `RequestPump` behind each connection. A handler that answers at once costs no task;
-one that has to wait gets a task owned by the broker, cancelled when its client goes, unless it
-changes the cluster: the audit log tells what came of that. While produced
-batches wait for the replicas, the next ones are appended (`ResponseQueue`); every other request
-waits until all before it is answered.
+One `RequestPump` stands behind each connection. A handler that answers at once costs no task; one
+that has to wait gets a task owned by the broker. The task is cancelled when its client goes, unless
+the request changes the cluster: the audit log has the result of that.
+
+A handler is imported, and the classes of its messages are made, with the first request of its API
+and version: some 5 to 100 ms of computing, and most brokers never need most of them. A worker
+imports it, so that only this request waits for it.
+
+Responses leave a connection in the order of its requests. While produced batches wait for the
+replicas, the next ones are appended (`ResponseQueue`); every other request waits until all before
+it are answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from moldau.broker.api import (
-    DeferredResponse,
-    DispatchTable,
-    PendingResponse,
-    RequestContext,
-    ResponseQueue,
-    ServedApi,
-    Services,
-)
+from moldau.broker.api import DeferredResponse, RequestContext, ServedApi, Services
+from moldau.broker.handlers import LOADED_AT_START, load_handler
 from moldau.broker.purgatory import DelayedFetch
 from moldau.broker.throttling import MeasuredWork, MutedConnection, RequestThrottle, make_throttle
 from moldau.errors import ErrorCode, MalformedFrameError
-from moldau.metrics.figures import NOT_TIMED, ApiFigures, ConnectionFigures
+from moldau.metrics.figures import NOT_TIMED, ApiFigures, ConnectionFigures, RequestFigures
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
-from moldau.wire.apis import LEAVE_GROUP, OFFSET_COMMIT, PRODUCE
+from moldau.wire.apis import API_VERSIONS, APIS, LEAVE_GROUP, NO_VERSION, OFFSET_COMMIT, PRODUCE
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
 from moldau.wire.layout import arrays_with_errors
-from moldau.wire.messages import parse_request
+from moldau.wire.messages import parse_request, prepare_messages
 from moldau.wire.values_writer import encode_values
 from moldau.wire.versions import response_class
+from moldau.workers import Workers
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
@@ -62,6 +64,137 @@ class Handler(Protocol):
     API: ServedApi
 
     def handle(self, request: Any, context: RequestContext) -> Values | Awaitable[Values]: ...
+
+
+Served = tuple[int, int]
+"""The key of an API and a version of it."""
+
+_ANY_API_VERSIONS: Served = API_VERSIONS.key, API_VERSIONS.served[1]
+"""It answers to every version, as if it were its last."""
+
+
+MAX_REQUEST_BYTES_BY_HAND: Final = 4 << 20
+"""Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
+reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
+`socket.request.max.bytes`."""
+
+
+class LoadedHandler:
+    """Who answers requests of one API, and what is asked of them with each request."""
+
+    __slots__ = ("figures", "handle_frame", "max_bytes", "module")
+
+    def __init__(self, module: ModuleType, requests: RequestFigures) -> None:
+        api: ServedApi = module.API
+        is_bounded = api.by_hand and api.key != PRODUCE.key
+        self.module = module
+        self.figures = requests.of(api.key)
+        self.max_bytes = MAX_REQUEST_BYTES_BY_HAND if is_bounded else math.inf
+        # None where kio reads the requests.
+        self.handle_frame: Callable[..., Any] | None = module.handle_frame if api.by_hand else None
+
+
+class DispatchTable:
+    """The handlers by API and version, as far as they were asked for."""
+
+    def __init__(self, requests: RequestFigures) -> None:
+        self._requests = requests
+        self._ready: dict[Served, LoadedHandler] = {}
+        self._loading: dict[Served, asyncio.Future[None]] = {}  # under way in a worker
+        for module in map(load_handler, LOADED_AT_START):
+            api: ServedApi = module.API
+            if api.by_hand:  # there is nothing else to prepare
+                handler = LoadedHandler(module, requests)
+                for version in range(api.first, api.last + 1):
+                    self._ready[api.key, version] = handler
+
+    def find(self, header: RequestHeader) -> LoadedHandler | None:
+        """The handler, if it can answer at once."""
+        found = self._ready.get(header[:2])  # the key and the version
+        if found is None and header.api_key == API_VERSIONS.key:
+            return self._ready.get(_ANY_API_VERSIONS)
+        return found
+
+    def is_served(self, header: RequestHeader) -> bool:
+        """Whether there is a handler, loaded or not; ApiVersions answers to every version."""
+        api = APIS.get(header.api_key)
+        if api is None or api.served == NO_VERSION:
+            return False
+        first, last = api.served
+        return first <= header.api_version <= last or api is API_VERSIONS
+
+    async def load(self, header: RequestHeader, workers: Workers) -> None:
+        """Return when the handler of a request that is served can be found."""
+        api = APIS[header.api_key]
+        served = api.key, min(header.api_version, api.served[1])
+        while served not in self._ready:
+            loading = self._loading.get(served)
+            if loading is not None:  # for somebody else; should it fail there, it is tried here
+                await loading
+                continue
+            loading = self._loading[served] = asyncio.get_running_loop().create_future()
+            try:
+                module = await workers.run(lambda: _prepare(served))
+                self._ready[served] = LoadedHandler(module, self._requests)
+            finally:
+                del self._loading[served]
+                if not loading.done():
+                    loading.set_result(None)
+
+
+def _prepare(served: Served) -> ModuleType:
+    api_key, version = served
+    module = load_handler(APIS[api_key])
+    if not module.API.by_hand:
+        prepare_messages(api_key, version)
+    return module
+
+
+# A Produce with acks=all has had its effect when its batches are appended; what is left is to wait
+# for the replicas. Its connection owes the answer from then on, and the next Produce is appended
+# meanwhile: a round of fetches of the followers commits what all of them brought, instead of one
+# batch. Appends keep their order, since a batch is appended before the next request is looked at,
+# and so do answers, which is all that a client can see. Sequence numbers of producers are checked
+# against the log, as ever: what follows a batch that was refused is refused, too.
+#
+# No I/O. Owned by the event loop.
+
+
+class PendingResponse:
+    """A place in the order of answers."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self) -> None:
+        self.chunks: Sequence[Chunk] | None = None  # None as long as it is not known
+
+
+class ResponseQueue:
+    """What one connection owes, oldest request first. Invariant: the first is not known yet."""
+
+    __slots__ = ("_owed",)
+
+    def __init__(self) -> None:
+        self._owed: deque[PendingResponse] = deque()
+
+    def __len__(self) -> int:
+        return len(self._owed)
+
+    def owe(self) -> PendingResponse:
+        """Take the last place."""
+        place = PendingResponse()
+        self._owed.append(place)
+        return place
+
+    def answer(self, place: PendingResponse, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
+        """The answer of a place is known; returns those that can leave now, in order."""
+        place.chunks = chunks
+        leaving: list[Sequence[Chunk]] = []
+        owed = self._owed
+        while owed and (known := owed[0].chunks) is not None:
+            owed.popleft()
+            leaving.append(known)
+        return leaving
 
 
 class RequestPump:
@@ -418,8 +551,8 @@ def _encode(api: ServedApi, values: Values, context: RequestContext, version: in
     header = context.header
     message_class = response_class(api.key, version)
     _count_errors(values, message_class, context)
-    if context.charge is not None:
-        values = context.charge.with_throttle_time(values)
+    throttle_ms = 0 if context.charge is None else context.charge.charge_time()
+    values = {"throttle_time": throttle_ms, **values}
     body = encode_values(message_class, values, api.droppable)
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]
 

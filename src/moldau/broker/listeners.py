@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from moldau.broker.api import DispatchTable, Services
+from moldau.broker.api import Services
 from moldau.broker.authentication import RefusedClients, SaslGate, SaslSession
-from moldau.broker.dispatch import RequestPump
+from moldau.broker.dispatch import DispatchTable, RequestPump
 from moldau.broker.security import BrokerSecurity
 from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.declarations.network import split_address

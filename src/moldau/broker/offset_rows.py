@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from moldau.broker.api import RequestContext
+from moldau.broker.api import RequestContext, Values
 from moldau.broker.authorization import may_topic
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.coordinators.groups.rules.events import PartitionsAnswer
@@ -47,9 +47,7 @@ class OffsetRows:
             self._add_topic(topic, context)
 
     def _add_topic(
-        self,
-        topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
-        context: RequestContext,
+        self, topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, context: RequestContext
     ) -> None:
         key: UUID | str | None = getattr(topic, self._key_name)
         state = _find_topic(key, context)
@@ -83,7 +81,7 @@ class OffsetRows:
             )
             offsets.append((name or "", number, committed))
 
-    def shape(self, answer: PartitionsAnswer) -> dict[str, object]:
+    def shape(self, answer: PartitionsAnswer) -> Values:
         decided = iter(answer.errors)
 
         def code_of(code: ErrorCode | None) -> ErrorCode:
@@ -93,13 +91,12 @@ class OffsetRows:
 
         return self._values(code_of)
 
-    def refuse(self, error: ErrorCode) -> dict[str, object]:
+    def refuse(self, error: ErrorCode) -> Values:
         """The same for every partition."""
         return self._values(lambda _: error)
 
-    def _values(self, code_of: Callable[[ErrorCode | None], ErrorCode]) -> dict[str, object]:
+    def _values(self, code_of: Callable[[ErrorCode | None], ErrorCode]) -> Values:
         return {
-            "throttle_time": 0,
             "topics": [
                 {
                     self._key_name: key,
@@ -109,7 +106,7 @@ class OffsetRows:
                     ],
                 }
                 for key, codes in self._rows
-            ],
+            ]
         }
 
 

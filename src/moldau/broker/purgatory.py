@@ -49,9 +49,7 @@ class _Waiter:
     __slots__ = ("end_offsets", "woken")
 
     def __init__(
-        self,
-        woken: asyncio.Future[None],
-        end_offsets: Mapping[TopicPartition, int] | None = None,
+        self, woken: asyncio.Future[None], end_offsets: Mapping[TopicPartition, int] | None = None
     ) -> None:
         self.woken = woken
         self.end_offsets = dict(end_offsets or {})
@@ -171,11 +169,7 @@ class Purgatory:
         await self._wait(self._watchers, (topic_partition,), waiter, max_wait_ms)
 
     async def _wait(
-        self,
-        kind: _Waiters,
-        wanted: Iterable[TopicPartition],
-        waiter: _Waiter,
-        max_wait_ms: float,
+        self, kind: _Waiters, wanted: Iterable[TopicPartition], waiter: _Waiter, max_wait_ms: float
     ) -> None:
         watched = tuple(wanted)
         for topic_partition in watched:

@@ -20,12 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
-from moldau.broker.api import DispatchTable, Services
+from moldau.broker.api import Services
 from moldau.broker.authorization import connect_access_control
 from moldau.broker.auto_topic_creation import InternalTopics
 from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.coordinators import Coordinators, connect_coordinators
+from moldau.broker.dispatch import DispatchTable
 from moldau.broker.dynamic_config import DynamicBrokerConfig, StoredPasswords
 from moldau.broker.fetch import FetchSessions
 from moldau.broker.identity import BrokerIdentity, establish_identity, warn_of_unconfirmed

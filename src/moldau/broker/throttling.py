@@ -9,7 +9,7 @@ connection is muted for that time. Limits and accounts are in `moldau.quotas`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, TypeVar
 
 from moldau.broker.api import Services
@@ -136,13 +136,6 @@ class RequestThrottle:
         if self._applied is None:
             return None
         return WaitingClient(self._applied, self._user, self._client_id)
-
-    def with_throttle_time(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """The answer of a request, with the time that its client has to wait."""
-        throttle_ms = self.charge_time()
-        if throttle_ms and "throttle_time" in values:
-            return {**values, "throttle_time": throttle_ms}
-        return values
 
     def end(self) -> None:
         """The answer is on its way; what it took since is charged, too."""

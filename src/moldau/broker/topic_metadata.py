@@ -10,6 +10,7 @@ from moldau.broker.api import (
     RequestContext,
     ServedApi,
     Slices,
+    Values,
     answered_class,
     encode_array,
     encode_element,
@@ -55,7 +56,7 @@ def partition_values(
 
 def bare_topic_values(
     name: str | None, topic_id: object, error: ErrorCode = ErrorCode.none
-) -> dict[str, object]:
+) -> Values:
     """A topic without partitions, or none at all."""
     return {
         "error_code": error,

@@ -36,12 +36,7 @@ from moldau.errors import (
 )
 from moldau.model import TRANSACTION_STATE_TOPIC, BrokerId, TopicPartition
 from moldau.net.peer import Peer
-from moldau.records.batch_header import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
-    TRANSACTIONAL_FLAG,
-    read_header,
-)
+from moldau.records.batch_header import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL_FLAG, read_header
 from moldau.replication.partition import Partition
 from moldau.storage.log import AppendResult
 from moldau.storage.rules.producer_state import MUST_BE_OPEN, NOT_REQUIRED
@@ -143,7 +138,8 @@ class TransactionVerifier:
             return _same_code(question, ErrorCode.coordinator_not_available)
         if state.leader == self._broker_id:
             values = await self._ask_local(_request([question], _ADDING_VERSION))
-            message = fit(response_class(ADD_PARTITIONS_TO_TXN.key, _ADDING_VERSION), values)
+            message_class = response_class(ADD_PARTITIONS_TO_TXN.key, _ADDING_VERSION)
+            message = fit(message_class, {"throttle_time": 0, **values})
             return _codes_for(question, cast("AddPartitionsToTxnResponse", message))
         return await self._ask_other(question, state.leader, number % _LANES)
 

@@ -57,16 +57,10 @@ BYTES_IN = _counter(
     jmx=f"{_TRAFFIC}BytesInPerSec",
 )
 RECORDS_IN = _counter(
-    "moldau_topic_records_in",
-    "Records appended.",
-    "topic",
-    jmx=f"{_TRAFFIC}MessagesInPerSec",
+    "moldau_topic_records_in", "Records appended.", "topic", jmx=f"{_TRAFFIC}MessagesInPerSec"
 )
 BYTES_OUT = _counter(
-    "moldau_topic_bytes_out",
-    "Bytes sent to consumers.",
-    "topic",
-    jmx=f"{_TRAFFIC}BytesOutPerSec",
+    "moldau_topic_bytes_out", "Bytes sent to consumers.", "topic", jmx=f"{_TRAFFIC}BytesOutPerSec"
 )
 RECORDS_OUT = _counter(
     "moldau_topic_records_out",

@@ -264,7 +264,4 @@ def group_series(
         is_counter = all(one.is_counter for one in some)
         kind = MetricKind.COUNTER if is_counter else MetricKind.GAUGE
         unique = {tuple(one.labels.get(key, "") for key in names): one.value for one in some}
-        yield (
-            Metric(name, kind, "Pushed by clients (KIP-714).", names),
-            list(unique.items()),
-        )
+        yield (Metric(name, kind, "Pushed by clients (KIP-714).", names), list(unique.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant
 
-_OWED = "moldau.broker.api"
+_OWED = "moldau.broker.dispatch"
 _DISPATCH = "moldau.broker.dispatch"
 _MEMORY = "moldau.simulation.memory_connection"
 _SOCKET = "moldau.net.connection"

@@ -9,7 +9,7 @@ import pytest
 from kio.schema.index import api_key_map, schema_name_map
 
 from moldau.broker import handlers
-from moldau.broker.api import DispatchTable
+from moldau.broker.dispatch import DispatchTable
 from moldau.broker.handlers import load_handler
 from moldau.metrics.figures import RequestFigures
 from moldau.wire.apis import APIS, HEARTBEAT, SERVED, Api

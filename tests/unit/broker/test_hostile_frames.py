@@ -13,8 +13,7 @@ from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import CONNECTION, WITH_AUTHORIZER, HandlerBench, with_broker
 from broker.handlers.test_authorization_walk import MALLORY, SECRET, values_for
-from moldau.broker.api import DispatchTable
-from moldau.broker.dispatch import RequestPump
+from moldau.broker.dispatch import DispatchTable, RequestPump
 from moldau.broker.handlers import load_handler
 from moldau.metrics.figures import ConnectionFigures, RequestFigures
 from moldau.model import ANONYMOUS, Principal

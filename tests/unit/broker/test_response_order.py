@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.api import PendingResponse, ResponseQueue
+from moldau.broker.dispatch import PendingResponse, ResponseQueue
 
 
 @given(st.data())

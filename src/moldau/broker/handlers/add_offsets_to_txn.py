@@ -8,9 +8,9 @@ TRANSACTION_ABORTABLE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.add_offsets_to_txn.v4 import AddOffsetsToTxnRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import require_group, require_transactional_id
 from moldau.broker.coordinator_requests import error_for
 from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
@@ -19,18 +19,15 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ADD_OFFSETS_TO_TXN
 
-if TYPE_CHECKING:
-    from kio.schema.add_offsets_to_txn.v4 import AddOffsetsToTxnRequest
-
 API = serves(ADD_OFFSETS_TO_TXN)
 
 
-async def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> Values:
     try:
         error = await _add(request, context)
     except KafkaError as refusal:
         error = refusal.code
-    return {"throttle_time": 0, "error_code": error_for(error, context.version)}
+    return {"error_code": error_for(error, context.version)}
 
 
 async def _add(request: AddOffsetsToTxnRequest, context: RequestContext) -> ErrorCode:

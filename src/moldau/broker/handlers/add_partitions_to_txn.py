@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api import RequestContext, Services, serves
+from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
+from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTransaction
+
+from moldau.broker.api import RequestContext, Services, Values, serves
 from moldau.broker.authorization import may_cluster, may_topic, may_transactional_id
 from moldau.broker.coordinator_requests import error_for
 from moldau.coordinators.runtime.shard import wait_for_answer
@@ -28,11 +31,7 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 
-if TYPE_CHECKING:
-    from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
-    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTransaction
-
-API = serves(ADD_PARTITIONS_TO_TXN, droppable=("throttle_time",))
+API = serves(ADD_PARTITIONS_TO_TXN)
 
 _FIRST_WITH_SEVERAL = 4
 _FIRST_OF_VERSION_2 = 5
@@ -41,7 +40,7 @@ _AT_ONCE = 200  # transactions of one request
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Values:
     if context.version >= _FIRST_WITH_SEVERAL:
         if not may_cluster(context, AclOperation.CLUSTER_ACTION):
             return _refuse_broker()
@@ -58,15 +57,11 @@ async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) ->
         context.services,
     )
     told = {one: error_for(error, context.version) for one, error in errors.items()}
-    return {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(told)}
+    return {"results_by_topic_v3_and_below": _topics(told)}
 
 
-def _refuse_broker() -> dict[str, object]:
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.cluster_authorization_failed,
-        "results_by_transaction": [],
-    }
+def _refuse_broker() -> Values:
+    return {"error_code": ErrorCode.cluster_authorization_failed, "results_by_transaction": []}
 
 
 def _find_denied(
@@ -88,11 +83,11 @@ def _find_denied(
     return {one: refused if one.topic in denied else not_attempted for one in partitions}
 
 
-async def add(request: AddPartitionsToTxnRequest, services: Services) -> dict[str, object]:
+async def add(request: AddPartitionsToTxnRequest, services: Services) -> Values:
     """Also for this broker's own partitions, without a socket. Transactions of one request do not
     wait for each other: a broker that asks for many sends nothing else until it has the answer."""
     version = 2 if request.__version__ >= _FIRST_OF_VERSION_2 else 0
-    results: list[dict[str, object]] = []
+    results: list[Values] = []
     for first in range(0, len(request.transactions), _AT_ONCE):
         some = request.transactions[first : first + _AT_ONCE]
         work = (_add_or_verify(one, version, services) for one in some)
@@ -100,11 +95,7 @@ async def add(request: AddPartitionsToTxnRequest, services: Services) -> dict[st
             {"transactional_id": one.transactional_id, "topic_results": _topics(errors)}
             for one, errors in zip(some, await asyncio.gather(*work), strict=True)
         )
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "results_by_transaction": results,
-    }
+    return {"error_code": ErrorCode.none, "results_by_transaction": results}
 
 
 async def _add_or_verify(
@@ -163,12 +154,9 @@ def _partitions_of(topics: Any) -> frozenset[TopicPartition]:
     )
 
 
-def _topics(errors: Errors) -> list[dict[str, object]]:
-    topics: dict[str, list[dict[str, object]]] = {}
+def _topics(errors: Errors) -> list[Values]:
+    topics: dict[str, list[Values]] = {}
     for one in sorted(errors):
-        row: dict[str, object] = {
-            "partition_index": one.partition,
-            "partition_error_code": errors[one],
-        }
+        row: Values = {"partition_index": one.partition, "partition_error_code": errors[one]}
         topics.setdefault(one.topic, []).append(row)
     return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]

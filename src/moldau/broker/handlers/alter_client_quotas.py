@@ -11,30 +11,22 @@ Differences from Kafka: an address is given as a number, not as a name that woul
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
+from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, require_cluster
-from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
+from moldau.errors import InvalidRequestError, KafkaError
 from moldau.model import AclOperation
-from moldau.quotas import (
-    QuotaEntity,
-    require_entity,
-    require_kind,
-    require_limit,
-)
+from moldau.quotas import QuotaEntity, require_entity, require_kind, require_limit
 from moldau.wire.apis import ALTER_CLIENT_QUOTAS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
-    from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
 
 API = serves(ALTER_CLIENT_QUOTAS, changes_cluster=True)
 
 
-async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> Values:
     times = Counter(frozenset(_parts(entry.entity)) for entry in request.entries)
     entries = []
     for entry in request.entries:
@@ -51,15 +43,14 @@ async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> 
             audit_change(context, f"ClientQuota:{parts}", error)
         entries.append(
             {
-                "error_code": ErrorCode.none if error is None else error.code,
-                "error_message": None if error is None else str(error),
+                **error_values(error),
                 "entity": [
                     {"entity_type": kind, "entity_name": name}
                     for kind, name in _parts(entry.entity)
                 ],
             }
         )
-    return {"throttle_time": 0, "entries": entries}
+    return {"entries": entries}
 
 
 async def _alter(entry: EntryData, validate_only: bool, context: RequestContext) -> None:

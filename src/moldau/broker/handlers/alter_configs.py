@@ -9,21 +9,19 @@ v1 throttle after the answer; v2 flexible.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.alter_configs.v2 import AlterConfigsRequest
+from kio.schema.alter_configs.v2.request import AlterConfigsResource
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.config_resources import alter_resource
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import ALTER_CONFIGS
 
-if TYPE_CHECKING:
-    from kio.schema.alter_configs.v2 import AlterConfigsRequest
-    from kio.schema.alter_configs.v2.request import AlterConfigsResource
-
 API = serves(ALTER_CONFIGS, changes_cluster=True)
 
 
-async def handle(request: AlterConfigsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> Values:
     answers = [
         await alter_resource(
             wanted, partial(_configs_of, wanted), context, validate_only=request.validate_only
@@ -31,7 +29,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> dict[
         for wanted in request.resources
     ]
     await context.services.wait_until_applied()
-    return {"throttle_time": 0, "responses": answers}
+    return {"responses": answers}
 
 
 def _configs_of(wanted: AlterConfigsResource) -> dict[str, str]:

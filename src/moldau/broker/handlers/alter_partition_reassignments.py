@@ -11,17 +11,15 @@ The time-out is not used.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, require_cluster
 from moldau.cluster.elections import Outcomes
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ALTER_PARTITION_REASSIGNMENTS
-
-if TYPE_CHECKING:
-    from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsRequest
 
 API = serves(
     ALTER_PARTITION_REASSIGNMENTS,
@@ -32,9 +30,7 @@ API = serves(
 _TOLD = 20  # partitions in a line of the audit log
 
 
-async def handle(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: AlterPartitionReassignmentsRequest, context: RequestContext) -> Values:
     targets = {
         TopicPartition(topic.name, row.partition_index): row.replicas
         for topic in request.topics
@@ -53,25 +49,18 @@ async def handle(
         error = refused
     audit_change(context, ", ".join(map(str, list(targets)[:_TOLD])), error)
     return {
-        "throttle_time": 0,
         "allow_replication_factor_change": may_change_factor,
-        "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
+        **error_values(error),
         "responses": list(_responses(outcomes)),
     }
 
 
-def _responses(outcomes: Outcomes) -> Iterable[dict[str, object]]:
+def _responses(outcomes: Outcomes) -> Iterable[Values]:
     for topic in dict.fromkeys(key.topic for key in outcomes):
         rows = {key.partition: error for key, error in outcomes.items() if key.topic == topic}
         yield {
             "name": topic,
             "partitions": [
-                {
-                    "partition_index": number,
-                    "error_code": ErrorCode.none if error is None else error.code,
-                    "error_message": None if error is None else str(error),
-                }
-                for number, error in rows.items()
+                {"partition_index": number, **error_values(error)} for number, error in rows.items()
             ],
         }

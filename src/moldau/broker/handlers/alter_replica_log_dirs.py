@@ -11,23 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, Services, serves
+from kio.schema.alter_replica_log_dirs.v2 import AlterReplicaLogDirsRequest
+
+from moldau.broker.api import RequestContext, Services, Values, serves
 from moldau.broker.authorization import audit_change, require_cluster
 from moldau.errors import ErrorCode, KafkaError, ReplicaNotAvailableError, StorageError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ALTER_REPLICA_LOG_DIRS
-
-if TYPE_CHECKING:
-    from kio.schema.alter_replica_log_dirs.v2 import AlterReplicaLogDirsRequest
 
 API = serves(ALTER_REPLICA_LOG_DIRS, changes_cluster=True)
 
 _TOLD = 20  # partitions in a line of the audit log
 
 
-async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Values:
     targets = {
         TopicPartition(topic.name, number): Path(directory.path)
         for directory in request.dirs
@@ -45,7 +43,7 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
         for key, folder in targets.items():
             codes[key] = await _move(context.services, key, folder)
     audit_change(context, ", ".join(map(str, list(targets)[:_TOLD])), refusal)
-    return {"throttle_time": 0, "results": list(_results(codes))}
+    return {"results": list(_results(codes))}
 
 
 async def _move(services: Services, key: TopicPartition, folder: Path) -> ErrorCode:
@@ -63,7 +61,7 @@ async def _move(services: Services, key: TopicPartition, folder: Path) -> ErrorC
     return ErrorCode.none
 
 
-def _results(codes: dict[TopicPartition, ErrorCode]) -> Iterable[dict[str, object]]:
+def _results(codes: dict[TopicPartition, ErrorCode]) -> Iterable[Values]:
     for topic in dict.fromkeys(key.topic for key in codes):
         yield {
             "topic_name": topic,

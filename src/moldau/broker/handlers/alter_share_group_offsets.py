@@ -8,10 +8,11 @@ delivered, and how often. With an authorizer it takes READ of the group and of e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import audit_change, may_topic, require_group
 from moldau.coordinators.groups.coordinator import PartitionIds
 from moldau.coordinators.groups.rules.events import NewState
@@ -19,15 +20,10 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import ALTER_SHARE_GROUP_OFFSETS
 
-if TYPE_CHECKING:
-    from kio.schema.alter_share_group_offsets.v0 import AlterShareGroupOffsetsRequest
-
 API = serves(ALTER_SHARE_GROUP_OFFSETS, changes_cluster=True)
 
 
-async def handle(
-    request: AlterShareGroupOffsetsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: AlterShareGroupOffsetsRequest, context: RequestContext) -> Values:
     services = context.services
     ids: dict[str, UUID] = {}
     denied: set[str] = set()
@@ -56,7 +52,6 @@ async def handle(
     audit_change(context, f"Group:{request.group_id}", error)
     asked = frozenset((one.topic_id, one.partition) for one in states)
     return {
-        "throttle_time": 0,
         "error_code": error,
         "error_message": message,
         "responses": []
@@ -70,7 +65,7 @@ def _shape(
     ids: dict[str, UUID],
     denied: set[str],
     code: Callable[[tuple[UUID | None, int]], ErrorCode],
-) -> list[dict[str, object]]:
+) -> list[Values]:
     def error_of(topic: str, partition: int) -> ErrorCode:
         if topic in denied:
             return ErrorCode.topic_authorization_failed

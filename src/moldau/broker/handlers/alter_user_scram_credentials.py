@@ -8,10 +8,13 @@ effect yet, as the user stands in the broker's own settings, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from kio.schema.alter_user_scram_credentials.v0 import AlterUserScramCredentialsRequest
+from kio.schema.alter_user_scram_credentials.v0.request import (
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authentication import MECHANISMS_BY_NUMBER
 from moldau.broker.authorization import audit_change, require_cluster
 from moldau.cluster.credentials import UserCredentials
@@ -33,33 +36,22 @@ from moldau.security.rules.scram import (
 from moldau.security.sasl_server import listeners_that_know
 from moldau.wire.apis import ALTER_USER_SCRAM_CREDENTIALS
 
-if TYPE_CHECKING:
-    from kio.schema.alter_user_scram_credentials.v0 import AlterUserScramCredentialsRequest
-    from kio.schema.alter_user_scram_credentials.v0.request import (
-        ScramCredentialDeletion,
-        ScramCredentialUpsertion,
-    )
-
-    Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
+Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
 API = serves(ALTER_USER_SCRAM_CREDENTIALS, changes_cluster=True)
 
 
-async def handle(
-    request: AlterUserScramCredentialsRequest, context: RequestContext
-) -> Mapping[str, object]:
+async def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -> Values:
     by_user: dict[str, list[Alteration]] = {}
     for deletion in request.deletions:
         by_user.setdefault(deletion.name, []).append(deletion)
     for upsertion in request.upsertions:
         by_user.setdefault(upsertion.name, []).append(upsertion)
     results = [await _alter(name, rows, context) for name, rows in by_user.items()]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
-async def _alter(
-    name: str, alterations: list[Alteration], context: RequestContext
-) -> dict[str, object]:
+async def _alter(name: str, alterations: list[Alteration], context: RequestContext) -> Values:
     error: KafkaError | None = None
     note: str | None = None
     try:

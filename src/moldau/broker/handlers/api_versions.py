@@ -26,12 +26,7 @@ from moldau.broker.api import RequestContext, serves
 from moldau.broker.control_plane import SUPPORTED_FEATURES
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.net.port import Chunk
-from moldau.wire.apis import (
-    API_VERSIONS,
-    GET_TELEMETRY_SUBSCRIPTIONS,
-    PUSH_TELEMETRY,
-    SERVED,
-)
+from moldau.wire.apis import API_VERSIONS, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY, SERVED
 from moldau.wire.headers import response_prefix
 from moldau.wire.primitives import (
     READ_ERRORS,

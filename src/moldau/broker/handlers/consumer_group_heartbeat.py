@@ -13,9 +13,11 @@ match the topics that the member may DESCRIBE.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.consumer_group_heartbeat.v1 import ConsumerGroupHeartbeatRequest
+from kio.schema.consumer_group_heartbeat.v1.request import TopicPartitions
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group, may_topic, topic_filter
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
@@ -30,19 +32,13 @@ from moldau.model import AclOperation
 from moldau.wire.apis import CONSUMER_GROUP_HEARTBEAT
 from moldau.wire.shape import millis
 
-if TYPE_CHECKING:
-    from kio.schema.consumer_group_heartbeat.v1 import ConsumerGroupHeartbeatRequest
-    from kio.schema.consumer_group_heartbeat.v1.request import TopicPartitions
-
 API = serves(CONSUMER_GROUP_HEARTBEAT)
 
 _FIRST_WITH_CLIENTS_OWN_ID = 1
 _PROTOCOL = "consumer"
 
 
-def handle(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> Eventually[dict[str, object]]:
+def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Eventually[Values]:
     services = context.services
     if _PROTOCOL not in services.options.group_coordinator_rebalance_protocols:
         return shape_heartbeat(
@@ -108,10 +104,9 @@ def _owned(rows: Sequence[TopicPartitions] | None) -> AssignedPartitions | None:
     )
 
 
-def shape_heartbeat(answer: ConsumerHeartbeatAnswer) -> dict[str, object]:
+def shape_heartbeat(answer: ConsumerHeartbeatAnswer) -> Values:
     assigned = answer.assigned
     return {
-        "throttle_time": 0,
         "error_code": answer.error,
         "error_message": answer.message,
         "member_id": answer.member_id,

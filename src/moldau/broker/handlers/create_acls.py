@@ -7,21 +7,18 @@ answers. It takes ALTER of the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.create_acls.v3 import CreateAclsRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, authorize_acls, read_binding
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclBinding, AclOperation
 from moldau.wire.apis import CREATE_ACLS
-
-if TYPE_CHECKING:
-    from kio.schema.create_acls.v3 import CreateAclsRequest
 
 API = serves(CREATE_ACLS, changes_cluster=True)
 
 
-async def handle(request: CreateAclsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: CreateAclsRequest, context: RequestContext) -> Values:
     read: list[AclBinding | KafkaError] = []
     try:
         authorize_acls(context, AclOperation.ALTER)
@@ -38,13 +35,4 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> dict[st
     for binding, failure in outcome.items():
         audit_change(context, str(binding), failure)
     failures = [one if isinstance(one, KafkaError) else outcome[one] for one in read]
-    return {
-        "throttle_time": 0,
-        "results": [
-            {
-                "error_code": ErrorCode.none if failure is None else failure.code,
-                "error_message": None if failure is None else str(failure),
-            }
-            for failure in failures
-        ],
-    }
+    return {"results": [error_values(failure) for failure in failures]}

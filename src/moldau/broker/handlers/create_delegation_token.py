@@ -6,19 +6,15 @@ logged in by a token, or not at all, gets none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from kio.schema.create_delegation_token.v3 import CreateDelegationTokenRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authentication import NO_TIME, as_milliseconds, as_time, require_known_client
 from moldau.broker.authorization import audit_change, require_user
 from moldau.errors import ErrorCode, InvalidPrincipalTypeError, KafkaError
 from moldau.model import USER, AclOperation, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken
 from moldau.wire.apis import CREATE_DELEGATION_TOKEN
-
-if TYPE_CHECKING:
-    from kio.schema.create_delegation_token.v3 import CreateDelegationTokenRequest
 
 API = serves(
     CREATE_DELEGATION_TOKEN,
@@ -27,9 +23,7 @@ API = serves(
 )
 
 
-async def handle(
-    request: CreateDelegationTokenRequest, context: RequestContext
-) -> Mapping[str, object]:
+async def handle(request: CreateDelegationTokenRequest, context: RequestContext) -> Values:
     owner = _owner_of(request, context)
     token: DelegationToken | None = None
     error: KafkaError | None = None
@@ -49,7 +43,6 @@ async def handle(
         "max_timestamp": NO_TIME if token is None else as_time(token.max_ms),
         "token_id": "" if token is None else token.token_id,
         "hmac": b"" if token is None else context.services.tokens.hmac_of(token),
-        "throttle_time": 0,
     }
 
 

@@ -9,19 +9,17 @@ v1 throttle after the answer; v2 flexible; v3 may be throttled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, late_topics, serves
+from kio.schema.create_partitions.v3 import CreatePartitionsRequest
+from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
+
+from moldau.broker.api import RequestContext, Values, error_values, late_topics, serves
 from moldau.broker.authorization import audit_change, require_topic
 from moldau.broker.throttling import RequestThrottle
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import CREATE_PARTITIONS
 from moldau.wire.shape import millis
-
-if TYPE_CHECKING:
-    from kio.schema.create_partitions.v3 import CreatePartitionsRequest
-    from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
 
 API = serves(CREATE_PARTITIONS, changes_cluster=True)
 
@@ -29,8 +27,8 @@ _FIRST_REFUSED = 3
 """The first version whose clients are told to come again later, by controller_mutation_rate."""
 
 
-async def handle(request: CreatePartitionsRequest, context: RequestContext) -> dict[str, object]:
-    answers: dict[str, dict[str, object]] = {}
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> Values:
+    answers: dict[str, Values] = {}
     grown: list[str] = []
 
     async def grow_all() -> None:
@@ -45,8 +43,7 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> d
     names = [topic.name for topic in request.topics]
     late = late_topics(context.services, set(names) - answers.keys(), grown, timeout_ms)
     return {
-        "throttle_time": 0,
-        "results": [_answer(name, late[name]) if name in late else answers[name] for name in names],
+        "results": [_answer(name, late[name]) if name in late else answers[name] for name in names]
     }
 
 
@@ -71,12 +68,8 @@ async def _grow(
     return error
 
 
-def _answer(name: str, error: KafkaError | None) -> dict[str, object]:
-    return {
-        "name": name,
-        "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
-    }
+def _answer(name: str, error: KafkaError | None) -> Values:
+    return {"name": name, **error_values(error)}
 
 
 async def _charge(

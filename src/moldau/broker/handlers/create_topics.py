@@ -25,9 +25,11 @@ READ of that topic besides. It is no config of the topic afterwards.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, late_topics, serves
+from kio.schema.create_topics.v7 import CreateTopicsRequest
+from kio.schema.create_topics.v7.request import CreatableTopic
+
+from moldau.broker.api import RequestContext, Values, error_values, late_topics, serves
 from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic, refusal
 from moldau.broker.throttling import RequestThrottle
 from moldau.cluster.rules.metadata_image import TopicState
@@ -43,10 +45,6 @@ from moldau.errors import (
 from moldau.model import BRANCH_OF, CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import CREATE_TOPICS
 from moldau.wire.shape import millis
-
-if TYPE_CHECKING:
-    from kio.schema.create_topics.v7 import CreateTopicsRequest
-    from kio.schema.create_topics.v7.request import CreatableTopic
 
 API = serves(
     CREATE_TOPICS,
@@ -65,9 +63,9 @@ _FIRST_REFUSED = 6
 """The first version whose clients are told to come again later, by controller_mutation_rate."""
 
 
-async def handle(request: CreateTopicsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> Values:
     times = Counter(topic.name for topic in request.topics)
-    answers: dict[str, dict[str, object]] = {}
+    answers: dict[str, Values] = {}
     made: list[str] = []
 
     async def create_all() -> None:
@@ -85,14 +83,11 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> dict[
     await context.services.change_topics(create_all(), made, timeout_ms)
     late = late_topics(context.services, times.keys() - answers.keys(), made, timeout_ms)
     return {
-        "throttle_time": 0,
-        "topics": [_refuse(name, late[name]) if name in late else answers[name] for name in times],
+        "topics": [_refuse(name, late[name]) if name in late else answers[name] for name in times]
     }
 
 
-async def _create(
-    topic: CreatableTopic, validate_only: bool, context: RequestContext
-) -> dict[str, object]:
+async def _create(topic: CreatableTopic, validate_only: bool, context: RequestContext) -> Values:
     try:
         _authorize(topic.name, context)
         spec = _spec_of(topic)
@@ -150,17 +145,11 @@ def _spec_of(topic: CreatableTopic) -> TopicSpec:
     )
 
 
-def _refuse(name: str, error: KafkaError) -> dict[str, object]:
-    return {
-        "name": name,
-        "topic_id": None,
-        "error_code": error.code,
-        "error_message": str(error),
-        "configs": [],
-    }
+def _refuse(name: str, error: KafkaError) -> Values:
+    return {"name": name, "topic_id": None, **error_values(error), "configs": []}
 
 
-def _confirm(topic: TopicState, context: RequestContext) -> dict[str, object]:
+def _confirm(topic: TopicState, context: RequestContext) -> Values:
     sees_configs = may_see(
         context, AclResourceType.TOPIC, topic.name, AclOperation.DESCRIBE_CONFIGS
     )
@@ -168,8 +157,7 @@ def _confirm(topic: TopicState, context: RequestContext) -> dict[str, object]:
         return {
             "name": topic.name,
             "topic_id": topic.topic_id,
-            "error_code": ErrorCode.none,
-            "error_message": None,
+            **error_values(None),
             "topic_config_error_code": ErrorCode.topic_authorization_failed.value,
             "num_partitions": -1,
             "replication_factor": -1,
@@ -179,8 +167,7 @@ def _confirm(topic: TopicState, context: RequestContext) -> dict[str, object]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
         "configs": [

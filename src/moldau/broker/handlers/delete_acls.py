@@ -6,21 +6,18 @@ filter, when that is stored. It takes ALTER of the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.delete_acls.v3 import DeleteAclsRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, authorize_acls, read_filter
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclBinding, AclOperation
 from moldau.wire.apis import DELETE_ACLS
-
-if TYPE_CHECKING:
-    from kio.schema.delete_acls.v3 import DeleteAclsRequest
 
 API = serves(DELETE_ACLS, changes_cluster=True)
 
 
-async def handle(request: DeleteAclsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DeleteAclsRequest, context: RequestContext) -> Values:
     acls = context.services.acls
     found: list[list[AclBinding] | KafkaError] = []
     try:
@@ -41,7 +38,6 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> dict[st
     for binding, failure in outcome.items():
         audit_change(context, str(binding), failure)
     return {
-        "throttle_time": 0,
         "filter_results": [
             {**_error_values(some), "matching_acls": []}
             if isinstance(some, KafkaError)
@@ -50,18 +46,15 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> dict[st
                 "matching_acls": [_values(binding, outcome[binding]) for binding in some],
             }
             for some in found
-        ],
+        ]
     }
 
 
-def _error_values(error: KafkaError | None) -> dict[str, object]:
-    return {
-        "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
-    }
+def _error_values(error: KafkaError | None) -> Values:
+    return error_values(error)
 
 
-def _values(binding: AclBinding, error: KafkaError | None) -> dict[str, object]:
+def _values(binding: AclBinding, error: KafkaError | None) -> Values:
     pattern, entry = binding
     return {
         **_error_values(error),

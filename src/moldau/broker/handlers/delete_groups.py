@@ -5,9 +5,9 @@ A group with members is NON_EMPTY_GROUP. v1 throttle after the answer; v2 flexib
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.delete_groups.v2 import DeleteGroupsRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import audit_change, may_group
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import CodeAnswer, DeleteGroup
@@ -16,19 +16,16 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import DELETE_GROUPS
 
-if TYPE_CHECKING:
-    from kio.schema.delete_groups.v2 import DeleteGroupsRequest
-
 API = serves(DELETE_GROUPS, changes_cluster=True)
 
 
-async def handle(request: DeleteGroupsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Values:
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         error = await wait_for_answer(_delete(group_id, context))
         audit_change(context, f"Group:{group_id}", error)
         results.append({"group_id": group_id, "error_code": error})
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 def _delete(group_id: str, context: RequestContext) -> Eventually[ErrorCode]:

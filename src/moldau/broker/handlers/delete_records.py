@@ -8,37 +8,35 @@ v1 throttle after the answer; v2 flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.delete_records.v2 import DeleteRecordsRequest
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import audit_change, require_topic
 from moldau.errors import ErrorCode, KafkaError, PolicyViolationError
 from moldau.model import AclOperation
 from moldau.replication.partition import Partition
 from moldau.wire.apis import DELETE_RECORDS
 
-if TYPE_CHECKING:
-    from kio.schema.delete_records.v2 import DeleteRecordsRequest
-    from kio.schema.delete_records.v2.request import DeleteRecordsPartition
-
 API = serves(DELETE_RECORDS)
 
 
-async def handle(request: DeleteRecordsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Values:
     deadline = context.services.clock.monotonic() + request.timeout.total_seconds()
     begun = [
         (topic.name, [_begin(topic.name, row, context) for row in topic.partitions])
         for topic in request.topics
     ]
     return {
-        "throttle_time": 0,
         "topics": [
             {
                 "name": name,
                 "partitions": [await _finish(one, deadline, context) for one in partitions],
             }
             for name, partitions in begun
-        ],
+        ]
     }
 
 
@@ -73,7 +71,7 @@ def _require_deletion(topic: str, cleanup_policy: frozenset[str]) -> None:
         )
 
 
-async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> dict[str, object]:
+async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> Values:
     partition, error_code = begun.partition, begun.error_code
     if partition is None:
         return _answer(begun.number, -1, error_code)
@@ -89,9 +87,5 @@ async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> di
     return _answer(begun.number, partition.followers.low_watermark, error_code)
 
 
-def _answer(index: int, low_watermark: int, error_code: ErrorCode) -> dict[str, object]:
-    return {
-        "partition_index": index,
-        "low_watermark": low_watermark,
-        "error_code": error_code,
-    }
+def _answer(index: int, low_watermark: int, error_code: ErrorCode) -> Values:
+    return {"partition_index": index, "low_watermark": low_watermark, "error_code": error_code}

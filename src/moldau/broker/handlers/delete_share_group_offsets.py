@@ -7,29 +7,25 @@ With an authorizer it takes DELETE of the group and READ of each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.delete_share_group_offsets.v0 import DeleteShareGroupOffsetsRequest
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import audit_change, may_topic, require_group
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DELETE_SHARE_GROUP_OFFSETS
 
-if TYPE_CHECKING:
-    from kio.schema.delete_share_group_offsets.v0 import DeleteShareGroupOffsetsRequest
-
 API = serves(DELETE_SHARE_GROUP_OFFSETS, changes_cluster=True)
 
 
-async def handle(
-    request: DeleteShareGroupOffsetsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: DeleteShareGroupOffsetsRequest, context: RequestContext) -> Values:
     services = context.services
     names = [topic.topic_name for topic in request.topics]
     denied = {name for name in names if not may_topic(context, AclOperation.READ, name)}
     error, message = ErrorCode.none, None
-    responses: list[dict[str, object]] = []
+    responses: list[Values] = []
     try:
         require_group(context, AclOperation.DELETE, request.group_id)
         states = await services.groups.find_state_topics(request.group_id)
@@ -49,14 +45,13 @@ async def handle(
         error, message = fault.code, str(fault)
     audit_change(context, f"Group:{request.group_id}", error)
     return {
-        "throttle_time": 0,
         "error_code": error,
         "error_message": message,
         "responses": responses,
     }
 
 
-def _refuse(name: str) -> dict[str, object]:
+def _refuse(name: str) -> Values:
     return {
         "topic_name": name,
         "topic_id": None,
@@ -67,7 +62,7 @@ def _refuse(name: str) -> dict[str, object]:
 
 def _shape(
     name: str, topic_id: UUID | None, done: frozenset[UUID], context: RequestContext
-) -> dict[str, object]:
+) -> Values:
     """A topic of which the group knows nothing has nothing to be deleted."""
     code = ErrorCode.none
     if topic_id is not None:

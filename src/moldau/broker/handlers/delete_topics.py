@@ -12,10 +12,11 @@ ids.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.delete_topics.v6 import DeleteTopicsRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, may_see, require_topic
 from moldau.errors import (
     ErrorCode,
@@ -29,9 +30,6 @@ from moldau.model import AclOperation, AclResourceType
 from moldau.wire.apis import DELETE_TOPICS
 from moldau.wire.shape import millis
 
-if TYPE_CHECKING:
-    from kio.schema.delete_topics.v6 import DeleteTopicsRequest
-
 API = serves(DELETE_TOPICS, changes_cluster=True, droppable=("topic_id", "error_message"))
 
 _FIRST_WITH_IDS = 6
@@ -39,13 +37,13 @@ _FIRST_REFUSED = 5
 """The first version whose clients are told to come again later, by controller_mutation_rate."""
 
 
-async def handle(request: DeleteTopicsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Values:
     wanted: list[tuple[str | None, UUID | None]]
     if context.version >= _FIRST_WITH_IDS:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in getattr(request, "topic_names", ())]
-    answers: list[dict[str, object]] = []
+    answers: list[Values] = []
 
     async def delete_all() -> None:
         for name, topic_id in wanted:
@@ -54,7 +52,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> dict[
     timeout_ms = millis(request.timeout)
     await context.services.change_topics(delete_all(), (), timeout_ms)
     late = RequestTimedOutError(f"it is not done after {timeout_ms} ms; the deletion goes on")
-    told = {"error_code": late.code, "error_message": str(late)}
+    told = error_values(late)
     rows = [
         {**row, **told} if timeout_ms <= 0 and row["error_code"] is ErrorCode.none else row
         for row in answers
@@ -62,12 +60,10 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> dict[
     rows += [
         {"name": name, "topic_id": topic_id, **told} for name, topic_id in wanted[len(answers) :]
     ]
-    return {"throttle_time": 0, "responses": rows}
+    return {"responses": rows}
 
 
-async def _delete(
-    name: str | None, topic_id: UUID | None, context: RequestContext
-) -> dict[str, object]:
+async def _delete(name: str | None, topic_id: UUID | None, context: RequestContext) -> Values:
     services = context.services
     error: KafkaError | None = None
     told = name

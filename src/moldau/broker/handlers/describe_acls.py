@@ -6,47 +6,45 @@ SECURITY_DISABLED. It takes DESCRIBE of the cluster.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
+from kio.schema.describe_acls.v3 import DescribeAclsRequest
+
+from moldau.broker.api import (
+    RequestContext,
+    Slices,
+    Values,
+    answered_class,
+    encode_array,
+    error_values,
+    serves,
+)
 from moldau.broker.authorization import authorize_acls, read_filter
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclBinding, AclOperation, ResourcePattern
 from moldau.wire.apis import DESCRIBE_ACLS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kio.schema.describe_acls.v3 import DescribeAclsRequest
 
 API = serves(DESCRIBE_ACLS)
 
 _PATTERNS_AT_ONCE = 200
 
 
-async def handle(request: DescribeAclsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DescribeAclsRequest, context: RequestContext) -> Values:
     try:
         authorize_acls(context, AclOperation.DESCRIBE)
         found = context.services.acls.find(read_filter(request))
     except KafkaError as error:
-        return {
-            "throttle_time": 0,
-            "error_code": error.code,
-            "error_message": str(error),
-            "resources": [],
-        }
+        return {**error_values(error), "resources": []}
     resource_class = answered_class(API, context.version, "resources")
     rows = (_values(*one) for one in groupby(found, key=lambda binding: binding.pattern))
     return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "resources": await encode_array(resource_class, rows, API, Slices(_PATTERNS_AT_ONCE)),
     }
 
 
-def _values(pattern: ResourcePattern, bindings: Iterable[AclBinding]) -> dict[str, object]:
+def _values(pattern: ResourcePattern, bindings: Iterable[AclBinding]) -> Values:
     return {
         "resource_type": pattern.type.value,
         "resource_name": pattern.name,

@@ -7,26 +7,29 @@ v1 is flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.describe_client_quotas.v1 import DescribeClientQuotasRequest
 
-from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
+from moldau.broker.api import (
+    RequestContext,
+    Slices,
+    Values,
+    answered_class,
+    encode_array,
+    error_values,
+    serves,
+)
 from moldau.broker.authorization import require_cluster
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation
 from moldau.quotas import Default, NameCondition, QuotaEntity, find_matching
 from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS
-
-if TYPE_CHECKING:
-    from kio.schema.describe_client_quotas.v1 import DescribeClientQuotasRequest
 
 API = serves(DESCRIBE_CLIENT_QUOTAS)
 
 _ENTITIES_AT_ONCE = 500
 
 
-async def handle(
-    request: DescribeClientQuotasRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> Values:
     conditions = [
         NameCondition(one.entity_type, one.match_type, one.match) for one in request.components
     ]
@@ -34,12 +37,7 @@ async def handle(
         require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
         found = find_matching(context.services.image.quotas, conditions, strict=request.strict)
     except KafkaError as error:
-        return {
-            "throttle_time": 0,
-            "error_code": error.code,
-            "error_message": str(error),
-            "entries": None,
-        }
+        return {**error_values(error), "entries": None}
     rows = (
         {
             "entity": entity_values(entity),
@@ -49,14 +47,12 @@ async def handle(
     )
     entry_class = answered_class(API, context.version, "entries")
     return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "entries": await encode_array(entry_class, rows, API, Slices(_ENTITIES_AT_ONCE)),
     }
 
 
-def entity_values(entity: QuotaEntity) -> list[dict[str, object]]:
+def entity_values(entity: QuotaEntity) -> list[Values]:
     """An entity in the words of the protocol."""
     return [
         {"entity_type": kind, "entity_name": None if isinstance(name, Default) else name}

@@ -5,28 +5,24 @@ v1 asks brokers or controllers; v2 fenced brokers. Brokers answer for brokers on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.describe_cluster.v2 import DescribeClusterRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import NOT_ASKED, cluster_operations
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode
 from moldau.wire.apis import DESCRIBE_CLUSTER
-
-if TYPE_CHECKING:
-    from kio.schema.describe_cluster.v2 import DescribeClusterRequest
 
 API = serves(DESCRIBE_CLUSTER, droppable=("endpoint_type", "is_fenced"))
 
 _BROKERS = 1
 
 
-def handle(request: DescribeClusterRequest, context: RequestContext) -> dict[str, object]:
+def handle(request: DescribeClusterRequest, context: RequestContext) -> Values:
     image = context.services.image
     endpoint_type = getattr(request, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         return {
-            "throttle_time": 0,
             "error_code": ErrorCode.mismatched_endpoint_type,
             "error_message": "this is a broker, it does not answer for controllers",
             "endpoint_type": _BROKERS,
@@ -36,9 +32,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> dict[str
     brokers = context.services.told_brokers
     endpoints = reachable_endpoints(brokers, context.connection.listener_name)
     return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "endpoint_type": _BROKERS,
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,

@@ -10,9 +10,20 @@ v2 throttle after the answer; v3 type and documentation; v4 flexible.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, Services, Slices, answered_class, encode_array, serves
+from kio.schema.describe_configs.v4 import DescribeConfigsRequest
+from kio.schema.describe_configs.v4.request import DescribeConfigsResource
+
+from moldau.broker.api import (
+    RequestContext,
+    Services,
+    Slices,
+    Values,
+    answered_class,
+    encode_array,
+    error_values,
+    serves,
+)
 from moldau.broker.config_resources import (
     AnyResource,
     ClientMetricsResource,
@@ -32,13 +43,9 @@ from moldau.config.describe import (
     describe_topic,
 )
 from moldau.config.option import OptionSource, OptionType
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_CONFIGS
-
-if TYPE_CHECKING:
-    from kio.schema.describe_configs.v4 import DescribeConfigsRequest
-    from kio.schema.describe_configs.v4.request import DescribeConfigsResource
 
 API = serves(DESCRIBE_CONFIGS, droppable=("config_type", "documentation"))
 
@@ -47,7 +54,7 @@ _RESOURCES_AT_ONCE = 5
 """Before others have the loop: a topic has some thirty options."""
 
 
-async def handle(request: DescribeConfigsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DescribeConfigsRequest, context: RequestContext) -> Values:
     documented = getattr(request, "include_documentation", False)
     results = (
         _describe(wanted, request.include_synonyms, documented, context)
@@ -55,15 +62,12 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> di
     )
     result_class = answered_class(API, context.version, "results")
     slices = Slices(_RESOURCES_AT_ONCE)
-    return {
-        "throttle_time": 0,
-        "results": await encode_array(result_class, results, API, slices),
-    }
+    return {"results": await encode_array(result_class, results, API, slices)}
 
 
 def _describe(
     wanted: DescribeConfigsResource, synonyms: bool, documented: bool, context: RequestContext
-) -> dict[str, object]:
+) -> Values:
     services = context.services
     named = wanted.resource_type, wanted.resource_name
     base = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
@@ -71,12 +75,11 @@ def _describe(
         authorize_resource(context, AclOperation.DESCRIBE_CONFIGS, *named)
         resource = require_resource(*named, services)
     except KafkaError as error:
-        return {**base, "error_code": error.code, "error_message": str(error), "configs": []}
+        return {**base, **error_values(error), "configs": []}
     names = wanted.configuration_keys  # null and an empty list both mean every option
     return {
         **base,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "configs": [
             _option_values(option, synonyms, documented)
             for option in _options_of(resource, services)
@@ -115,7 +118,7 @@ def _describe_level(name: str, level: str) -> DescribedOption:
     )
 
 
-def _option_values(option: DescribedOption, synonyms: bool, documented: bool) -> dict[str, object]:
+def _option_values(option: DescribedOption, synonyms: bool, documented: bool) -> Values:
     return {
         "name": option.name,
         "value": option.value,

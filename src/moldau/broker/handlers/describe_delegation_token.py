@@ -7,10 +7,9 @@ are left out. v2 is flexible; v3 tells who asked for a token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from kio.schema.describe_delegation_token.v3 import DescribeDelegationTokenRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authentication import require_known_client
 from moldau.broker.authorization import may_see
 from moldau.errors import ErrorCode, KafkaError
@@ -18,18 +17,13 @@ from moldau.model import AclOperation, AclResourceType, Principal
 from moldau.security.rules.delegation_tokens import DelegationToken, is_asked_for
 from moldau.wire.apis import DESCRIBE_DELEGATION_TOKEN
 
-if TYPE_CHECKING:
-    from kio.schema.describe_delegation_token.v3 import DescribeDelegationTokenRequest
-
 API = serves(
     DESCRIBE_DELEGATION_TOKEN,
     droppable=("token_requester_principal_type", "token_requester_principal_name"),
 )
 
 
-async def handle(
-    request: DescribeDelegationTokenRequest, context: RequestContext
-) -> Mapping[str, object]:
+async def handle(request: DescribeDelegationTokenRequest, context: RequestContext) -> Values:
     code, rows = ErrorCode.none, []
     tokens = context.services.tokens
     owners = None
@@ -42,7 +36,7 @@ async def handle(
         rows = [_describe(token, context) for token in found if _may_see(token, context)]
     except KafkaError as error:
         code = error.code
-    return {"error_code": code, "tokens": rows, "throttle_time": 0}
+    return {"error_code": code, "tokens": rows}
 
 
 def _may_see(token: DelegationToken, context: RequestContext) -> bool:
@@ -53,7 +47,7 @@ def _may_see(token: DelegationToken, context: RequestContext) -> bool:
     )
 
 
-def _describe(token: DelegationToken, context: RequestContext) -> dict[str, object]:
+def _describe(token: DelegationToken, context: RequestContext) -> Values:
     return {
         "principal_type": token.owner.kind,
         "principal_name": token.owner.name,

@@ -6,9 +6,17 @@ that is not there is GROUP_ID_NOT_FOUND with a message. Before, it is a group in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.describe_groups.v6 import DescribeGroupsRequest
 
-from moldau.broker.api import RequestContext, Slices, answered_class, encode_element, serves
+from moldau.broker.api import (
+    RequestContext,
+    Slices,
+    Values,
+    answered_class,
+    encode_element,
+    error_values,
+    serves,
+)
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.classic_group import (
@@ -22,12 +30,8 @@ from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray
 
-if TYPE_CHECKING:
-    from kio.schema.describe_groups.v6 import DescribeGroupsRequest
-
 API = serves(
-    DESCRIBE_GROUPS,
-    droppable=("throttle_time", "group_instance_id", "error_message", "authorized_operations"),
+    DESCRIBE_GROUPS, droppable=("group_instance_id", "error_message", "authorized_operations")
 )
 
 _FIRST_WITH_NOT_FOUND = 6
@@ -36,7 +40,7 @@ _GROUPS_AT_ONCE = 50
 """Before others have the loop: a group may have many members."""
 
 
-async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Values:
     is_asked = getattr(request, "include_authorized_operations", False)  # from version 3 on
     group_class = answered_class(API, context.version, "groups")
     slices = Slices(_GROUPS_AT_ONCE)
@@ -46,15 +50,13 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dic
         described = await wait_for_answer(_describe(group_id, operations, context))
         groups.append(encode_element(group_class, described, API))
         await slices.piece_done()
-    return {"throttle_time": 0, "groups": EncodedArray(groups)}
+    return {"groups": EncodedArray(groups)}
 
 
-def _describe(
-    group_id: str, operations: int, context: RequestContext
-) -> Eventually[dict[str, object]]:
+def _describe(group_id: str, operations: int, context: RequestContext) -> Eventually[Values]:
     groups = context.services.groups
 
-    def shape(found: DescribedGroup | None) -> dict[str, object]:
+    def shape(found: DescribedGroup | None) -> Values:
         if found is not None:
             return {**_shape(found), "authorized_operations": operations}
         if context.version < _FIRST_WITH_NOT_FOUND:
@@ -64,7 +66,7 @@ def _describe(
             }
         return refuse(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
 
-    def refuse(error: ErrorCode, message: str | None = None) -> dict[str, object]:
+    def refuse(error: ErrorCode, message: str | None = None) -> Values:
         # Kafka leaves the state out where it does not know it, and names it where it does.
         is_dead = error is ErrorCode.group_id_not_found
         values = _shape(DescribedGroup(group_id=group_id))
@@ -76,10 +78,9 @@ def _describe(
     return respond(lambda: groups.describe_group(group_id), shape, refuse)
 
 
-def _shape(group: DescribedGroup) -> dict[str, object]:
+def _shape(group: DescribedGroup) -> Values:
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "group_id": group.group_id,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type,
@@ -88,7 +89,7 @@ def _shape(group: DescribedGroup) -> dict[str, object]:
     }
 
 
-def _shape_member(member: DescribedMember) -> dict[str, object]:
+def _shape_member(member: DescribedMember) -> Values:
     return {
         "member_id": member.member_id,
         "group_instance_id": member.instance_id,

@@ -10,11 +10,14 @@ v2 flexible; v3 a top-level error; v4 the volume's total and usable bytes; v5 co
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from kio.schema.describe_log_dirs.v5 import DescribeLogDirsRequest
 
 from moldau.broker.api import (
     RequestContext,
     Slices,
+    Values,
     answered_class,
     encode_array,
     encode_element,
@@ -27,13 +30,7 @@ from moldau.storage.log_dirs import DirectoryReport
 from moldau.wire.apis import DESCRIBE_LOG_DIRS
 from moldau.wire.shape import EncodedArray
 
-if TYPE_CHECKING:
-    from kio.schema.describe_log_dirs.v5 import DescribeLogDirsRequest
-
-API = serves(
-    DESCRIBE_LOG_DIRS,
-    droppable=("total_bytes", "usable_bytes", "is_cordoned"),
-)
+API = serves(DESCRIBE_LOG_DIRS, droppable=("total_bytes", "usable_bytes", "is_cordoned"))
 
 _FIRST_WITH_ERROR = 3
 
@@ -51,9 +48,9 @@ class _Replica(NamedTuple):
     is_future: bool
 
 
-async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Values:
     if not may_cluster(context, AclOperation.DESCRIBE):
-        refused: dict[str, object] = {"throttle_time": 0, "results": []}
+        refused: Values = {"results": []}
         if context.version >= _FIRST_WITH_ERROR:
             refused["error_code"] = ErrorCode.cluster_authorization_failed
         return refused
@@ -63,11 +60,10 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> di
     services = context.services
     reports = await services.workers.run(services.log_store.describe)
     slices = Slices(_PARTITIONS_AT_ONCE)
-    values: dict[str, object] = {
-        "throttle_time": 0,
+    values: Values = {
         "results": [
             await _directory_values(report, wanted, context.version, slices) for report in reports
-        ],
+        ]
     }
     if context.version >= _FIRST_WITH_ERROR:
         values["error_code"] = ErrorCode.none
@@ -76,7 +72,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> di
 
 async def _directory_values(
     report: DirectoryReport, wanted: Wanted, version: int, slices: Slices
-) -> dict[str, object]:
+) -> Values:
     return {
         "error_code": ErrorCode.none if report.online else ErrorCode.kafka_storage_error,
         "log_dir": str(report.folder.absolute()),
@@ -108,7 +104,7 @@ async def _encode_topics(
     return EncodedArray(encoded)
 
 
-def _partition_values(replica: _Replica) -> dict[str, object]:
+def _partition_values(replica: _Replica) -> Values:
     return {
         "partition_index": replica.topic_partition.partition,
         "partition_size": replica.size_bytes,

@@ -6,23 +6,19 @@ broker that need not be the leader.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.describe_producers.v0 import DescribeProducersRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import require_topic
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_PRODUCERS
-
-if TYPE_CHECKING:
-    from kio.schema.describe_producers.v0 import DescribeProducersRequest
 
 API = serves(DESCRIBE_PRODUCERS)
 
 
-def handle(request: DescribeProducersRequest, context: RequestContext) -> dict[str, object]:
+def handle(request: DescribeProducersRequest, context: RequestContext) -> Values:
     return {
-        "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
@@ -31,25 +27,19 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> dict[s
                 ],
             }
             for topic in request.topics
-        ],
+        ]
     }
 
 
-def _describe(topic: str, index: int, context: RequestContext) -> dict[str, object]:
+def _describe(topic: str, index: int, context: RequestContext) -> Values:
     try:
         require_topic(context, AclOperation.READ, topic)
         partition = context.services.partitions.require_any_replica(topic, index)
     except KafkaError as error:
-        return {
-            "partition_index": index,
-            "error_code": error.code,
-            "error_message": str(error),
-            "active_producers": [],
-        }
+        return {"partition_index": index, **error_values(error), "active_producers": []}
     return {
         "partition_index": index,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "active_producers": [
             {
                 "producer_id": producer.producer_id,

@@ -9,10 +9,15 @@ not known. With an authorizer it takes DESCRIBE of the group and of the topics.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, Services, serves
+from kio.schema.describe_share_group_offsets.v1 import DescribeShareGroupOffsetsRequest
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequestGroup,
+)
+
+from moldau.broker.api import RequestContext, Services, Values, serves
 from moldau.broker.authorization import may_see, may_topic, require_group
 from moldau.coordinators.groups.rules.share_records import StateTopics
 from moldau.coordinators.shares.rules.records import NO_COUNT, NO_START_OFFSET, SharePartitionKey
@@ -20,12 +25,6 @@ from moldau.coordinators.shares.rules.share_states import StateAnswer
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType, TopicPartition
 from moldau.wire.apis import DESCRIBE_SHARE_GROUP_OFFSETS
-
-if TYPE_CHECKING:
-    from kio.schema.describe_share_group_offsets.v1 import DescribeShareGroupOffsetsRequest
-    from kio.schema.describe_share_group_offsets.v1.request import (
-        DescribeShareGroupOffsetsRequestGroup,
-    )
 
 API = serves(DESCRIBE_SHARE_GROUP_OFFSETS, droppable=("lag",))
 
@@ -49,21 +48,18 @@ class _Wanted(NamedTuple):
         return ErrorCode.none
 
 
-async def handle(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: DescribeShareGroupOffsetsRequest, context: RequestContext) -> Values:
     return {
-        "throttle_time": 0,
         "groups": [await _describe(group, context) for group in request.groups],
     }
 
 
 async def _describe(
     group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
-) -> dict[str, object]:
+) -> Values:
     services = context.services
     error, message = ErrorCode.none, None
-    topics: list[dict[str, object]] = []
+    topics: list[Values] = []
     try:
         require_group(context, AclOperation.DESCRIBE, group.group_id)
         states = await services.groups.find_state_topics(group.group_id)
@@ -100,7 +96,7 @@ def _wanted(
 
 async def _describe_topics(
     group_id: str, wanted: Sequence[_Wanted], states: StateTopics, services: Services
-) -> list[dict[str, object]]:
+) -> list[Values]:
     keys = {
         TopicPartition(topic.name, partition): SharePartitionKey(
             group_id, topic.topic_id, partition
@@ -131,7 +127,7 @@ def _shape(
     error: ErrorCode,
     answers: dict[TopicPartition, StateAnswer],
     ends: dict[TopicPartition, int],
-) -> dict[str, object]:
+) -> Values:
     answer = answers.get(key, StateAnswer(error))
     return {
         "partition_index": key.partition,

@@ -8,9 +8,10 @@ not in sync, and who was the last known to have everything.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
+from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
+
+from moldau.broker.api import RequestContext, Slices, Values, answered_class, encode_array, serves
 from moldau.broker.authorization import may_topic, topic_operations, visible_topics
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
@@ -18,18 +19,13 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation, find_topic_name_fault
 from moldau.wire.apis import DESCRIBE_TOPIC_PARTITIONS
 
-if TYPE_CHECKING:
-    from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
-
 API = serves(DESCRIBE_TOPIC_PARTITIONS)
 
 _PARTITIONS_AT_ONCE = 200
 """Before others have the loop: two milliseconds."""
 
 
-async def handle(
-    request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> Values:
     image = context.services.image
     first_name, first_partition = "", 0
     if request.cursor is not None:
@@ -37,7 +33,7 @@ async def handle(
     most = context.services.options.max_request_partition_size_limit
     left = max(1, min(request.response_partition_limit, most))
     slices = Slices(_PARTITIONS_AT_ONCE)
-    topics: list[dict[str, object]] = []
+    topics: list[Values] = []
     named = {topic.name for topic in request.topics}
     for name in sorted(named or visible_topics(context, image.topics)):
         if name < first_name:
@@ -61,12 +57,8 @@ async def handle(
 
 
 async def _describe(
-    topic: TopicState,
-    numbers: range,
-    image: MetadataImage,
-    slices: Slices,
-    context: RequestContext,
-) -> dict[str, object]:
+    topic: TopicState, numbers: range, image: MetadataImage, slices: Slices, context: RequestContext
+) -> Values:
     partition_class = answered_class(API, API.last, "topics", "partitions")
     rows = _partition_rows(topic, numbers, image)
     return {
@@ -76,9 +68,7 @@ async def _describe(
     }
 
 
-def _partition_rows(
-    topic: TopicState, numbers: range, image: MetadataImage
-) -> Iterator[dict[str, object]]:
+def _partition_rows(topic: TopicState, numbers: range, image: MetadataImage) -> Iterator[Values]:
     for number in numbers:
         state = topic.partitions[number]
         yield {
@@ -89,15 +79,14 @@ def _partition_rows(
         }
 
 
-def _missing(name: str) -> dict[str, object]:
+def _missing(name: str) -> Values:
     illegal = find_topic_name_fault(name) is not None
     error = ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
     return bare_topic_values(name, None, error)
 
 
-def _page(topics: list[dict[str, object]], cursor: tuple[str, int] | None) -> dict[str, object]:
+def _page(topics: list[Values], cursor: tuple[str, int] | None) -> Values:
     return {
-        "throttle_time": 0,
         "topics": topics,
         "next_cursor": None
         if cursor is None

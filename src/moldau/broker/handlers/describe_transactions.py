@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_see, may_transactional_id
 from moldau.coordinators.runtime.shard import wait_for_answer
+from moldau.coordinators.transactions.rules.transaction_metadata import TransactionMetadata
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, AclResourceType
 from moldau.wire.apis import DESCRIBE_TRANSACTIONS
 
-if TYPE_CHECKING:
-    from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest
-
-    from moldau.coordinators.transactions.rules.transaction_metadata import TransactionMetadata
-
 API = serves(DESCRIBE_TRANSACTIONS)
 
 
-async def handle(
-    request: DescribeTransactionsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: DescribeTransactionsRequest, context: RequestContext) -> Values:
     described = [await _describe(one, context) for one in request.transactional_ids]
-    return {"throttle_time": 0, "transaction_states": described}
+    return {"transaction_states": described}
 
 
-async def _describe(transactional_id: str, context: RequestContext) -> dict[str, object]:
+async def _describe(transactional_id: str, context: RequestContext) -> Values:
     if not transactional_id:
         return _refuse(transactional_id, ErrorCode.invalid_request)
     if not may_transactional_id(context, AclOperation.DESCRIBE, transactional_id):
@@ -41,7 +35,7 @@ async def _describe(transactional_id: str, context: RequestContext) -> dict[str,
     return _values(found, context)
 
 
-def _values(found: TransactionMetadata, context: RequestContext) -> dict[str, object]:
+def _values(found: TransactionMetadata, context: RequestContext) -> Values:
     """Without the topics that the client may not know of."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(found.partitions):
@@ -59,7 +53,7 @@ def _values(found: TransactionMetadata, context: RequestContext) -> dict[str, ob
     }
 
 
-def _refuse(transactional_id: str, error: ErrorCode) -> dict[str, object]:
+def _refuse(transactional_id: str, error: ErrorCode) -> Values:
     return {
         "error_code": error,
         "transactional_id": transactional_id,

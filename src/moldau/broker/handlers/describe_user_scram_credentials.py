@@ -8,10 +8,10 @@ and one who is named twice DUPLICATE_RESOURCE, as in Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.describe_user_scram_credentials.v0 import DescribeUserScramCredentialsRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authentication import number_of
 from moldau.broker.authorization import require_cluster
 from moldau.cluster.credentials import UserCredentials
@@ -19,46 +19,26 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_USER_SCRAM_CREDENTIALS
 
-if TYPE_CHECKING:
-    from kio.schema.describe_user_scram_credentials.v0 import DescribeUserScramCredentialsRequest
-
 API = serves(DESCRIBE_USER_SCRAM_CREDENTIALS)
 
 
-async def handle(
-    request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> Mapping[str, object]:
+async def handle(request: DescribeUserScramCredentialsRequest, context: RequestContext) -> Values:
     credentials = context.services.credentials
     try:
         require_cluster(context, AclOperation.DESCRIBE)
     except KafkaError as error:
-        return {
-            "throttle_time": 0,
-            "error_code": error.code,
-            "error_message": str(error),
-            "results": [],
-        }
+        return {**error_values(error), "results": []}
     if request.users:
         named = Counter(user.name for user in request.users)
         results = [await _describe(name, count, credentials) for name, count in named.items()]
     else:
         found = [await _describe(name, 1, credentials) for name in await credentials.list_users()]
         results = [row for row in found if row["credential_infos"]]
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "results": results,
-    }
+    return {**error_values(None), "results": results}
 
 
-async def _describe(name: str, count: int, credentials: UserCredentials) -> dict[str, object]:
-    row: dict[str, object] = {
-        "user": name,
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "credential_infos": [],
-    }
+async def _describe(name: str, count: int, credentials: UserCredentials) -> Values:
+    row: Values = {"user": name, **error_values(None), "credential_infos": []}
     if count > 1:
         message = (
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"

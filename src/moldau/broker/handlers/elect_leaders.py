@@ -12,17 +12,15 @@ be, as in Kafka. The time-out is not used: the answer leaves when the elections 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.elect_leaders.v2 import ElectLeadersRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, require_cluster
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ELECT_LEADERS
-
-if TYPE_CHECKING:
-    from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
 API = serves(ELECT_LEADERS, changes_cluster=True, droppable=("error_code",))
 
@@ -32,7 +30,7 @@ _FIRST_WITH_ERROR = 1
 _TOLD = 20  # partitions in a line of the audit log
 
 
-async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> Values:
     election_type = getattr(request, "election_type", _PREFERRED)
     wanted = _wanted_partitions(request)
     error: KafkaError | None = None
@@ -51,7 +49,6 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[
             outcomes = dict.fromkeys(wanted or (), refused)
     audit_change(context, "all partitions" if wanted is None else _subject(wanted), error)
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none if error is None else error.code,
         "replica_election_results": list(_results(outcomes)),
     }
@@ -68,17 +65,12 @@ def _wanted_partitions(request: ElectLeadersRequest) -> list[TopicPartition] | N
     return [TopicPartition(topic, number) for topic, number in rows]
 
 
-def _results(outcomes: Outcomes) -> Iterable[dict[str, object]]:
+def _results(outcomes: Outcomes) -> Iterable[Values]:
     for topic in dict.fromkeys(key.topic for key in outcomes):
         rows = {key.partition: error for key, error in outcomes.items() if key.topic == topic}
         yield {
             "topic": topic,
             "partition_result": [
-                {
-                    "partition_id": number,
-                    "error_code": ErrorCode.none if error is None else error.code,
-                    "error_message": None if error is None else str(error),
-                }
-                for number, error in rows.items()
+                {"partition_id": number, **error_values(error)} for number, error in rows.items()
             ],
         }

@@ -8,9 +8,9 @@ transaction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.end_txn.v5 import EndTxnRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import require_transactional_id
 from moldau.broker.coordinator_requests import error_for
 from moldau.coordinators.transactions.rules.transaction_metadata import IdAndEpoch
@@ -19,15 +19,12 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import END_TXN
 
-if TYPE_CHECKING:
-    from kio.schema.end_txn.v5 import EndTxnRequest
-
 API = serves(END_TXN, droppable=("producer_id", "producer_epoch"))
 
 _FIRST_OF_VERSION_2 = 5
 
 
-async def handle(request: EndTxnRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: EndTxnRequest, context: RequestContext) -> Values:
     event = EndTransaction(
         transactional_id=request.transactional_id,
         producer=IdAndEpoch(request.producer_id, request.producer_epoch),
@@ -44,7 +41,6 @@ async def handle(request: EndTxnRequest, context: RequestContext) -> dict[str, o
         answer = TransactionAnswer(error.code)
     producer_id, producer_epoch = answer.producer
     return {
-        "throttle_time": 0,
         "error_code": error_for(answer.error, context.version),
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,

@@ -6,22 +6,16 @@ flexible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from kio.schema.expire_delegation_token.v2 import ExpireDelegationTokenRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authentication import answer_with_expiry, as_milliseconds
 from moldau.wire.apis import EXPIRE_DELEGATION_TOKEN
-
-if TYPE_CHECKING:
-    from kio.schema.expire_delegation_token.v2 import ExpireDelegationTokenRequest
 
 API = serves(EXPIRE_DELEGATION_TOKEN, changes_cluster=True)
 
 
-async def handle(
-    request: ExpireDelegationTokenRequest, context: RequestContext
-) -> Mapping[str, object]:
+async def handle(request: ExpireDelegationTokenRequest, context: RequestContext) -> Values:
     period_ms = as_milliseconds(request.expiry_time_period)
     tokens, client = context.services.tokens, context.principal
     return await answer_with_expiry(context, lambda: tokens.expire(request.hmac, client, period_ms))

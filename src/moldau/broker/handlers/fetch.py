@@ -49,12 +49,7 @@ from moldau.broker.fetch import (
 from moldau.broker.purgatory import DelayedFetch
 from moldau.broker.throttling import RequestThrottle
 from moldau.broker.topic_metadata import CurrentLeaders
-from moldau.errors import (
-    ErrorCode,
-    FetchSessionNotFoundError,
-    FetchSessionTopicIdError,
-    KafkaError,
-)
+from moldau.errors import ErrorCode, FetchSessionNotFoundError, FetchSessionTopicIdError, KafkaError
 from moldau.metrics.figures import TopicTraffic
 from moldau.model import AclOperation, Principal, TopicPartition
 from moldau.net.port import Chunk

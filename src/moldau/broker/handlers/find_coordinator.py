@@ -15,27 +15,18 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
-from moldau.broker.authorization import (
-    require_cluster,
-    require_group,
-    require_transactional_id,
-)
+from kio.schema.find_coordinator.v6 import FindCoordinatorRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
+from moldau.broker.authorization import require_cluster, require_group, require_transactional_id
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation, parse_uuid
 from moldau.wire.apis import FIND_COORDINATOR
 
-if TYPE_CHECKING:
-    from kio.schema.find_coordinator.v6 import FindCoordinatorRequest
-
-API = serves(
-    FIND_COORDINATOR,
-    droppable=("throttle_time", "error_message"),
-)
+API = serves(FIND_COORDINATOR, droppable=("error_message",))
 
 _log = logging.getLogger("moldau.broker.requests")
 
@@ -46,7 +37,7 @@ _SHARE_KEY_PARTS = 3
 _FIRST_WITH_SEVERAL_KEYS = 4
 
 
-async def handle(request: FindCoordinatorRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Values:
     key_type = getattr(request, "key_type", _GROUP)
     keys = getattr(request, "coordinator_keys", None)
     if keys is None:
@@ -65,14 +56,11 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
         _log.warning("client %r is refused: %s", context.header.client_id, message)
         found = [_refuse(ErrorCode.invalid_request, message) for _ in keys]
     if context.version < _FIRST_WITH_SEVERAL_KEYS:
-        return {"throttle_time": 0, **found[0]}
-    return {
-        "throttle_time": 0,
-        "coordinators": [{"key": key, **one} for key, one in zip(keys, found, strict=True)],
-    }
+        return {**found[0]}
+    return {"coordinators": [{"key": key, **one} for key, one in zip(keys, found, strict=True)]}
 
 
-def _find_denial(key: str, key_type: int, context: RequestContext) -> dict[str, object] | None:
+def _find_denial(key: str, key_type: int, context: RequestContext) -> Values | None:
     """What a client is told that may not know of the group or the transactional id; share
     partitions are for brokers."""
     try:
@@ -100,7 +88,7 @@ def _topic_of(key_type: int, context: RequestContext) -> InternalTopic | None:
             return None
 
 
-def _find_fault(key: str, key_type: int) -> dict[str, object] | None:
+def _find_fault(key: str, key_type: int) -> Values | None:
     """Kafka's check of the keys of share partitions."""
     if key_type != _SHARE:
         return None
@@ -113,7 +101,7 @@ def _find_fault(key: str, key_type: int) -> dict[str, object] | None:
     return _refuse(ErrorCode.invalid_request, message)
 
 
-async def _make_topic(topic: InternalTopic) -> dict[str, object] | None:
+async def _make_topic(topic: InternalTopic) -> Values | None:
     try:
         await topic.ensure()
     except KafkaError as error:
@@ -121,7 +109,7 @@ async def _make_topic(topic: InternalTopic) -> dict[str, object] | None:
     return None
 
 
-def _find(key: str, topic: InternalTopic, context: RequestContext) -> dict[str, object]:
+def _find(key: str, topic: InternalTopic, context: RequestContext) -> Values:
     services = context.services
     state = topic.find_state(key)
     endpoints = reachable_endpoints(services.image.brokers, context.connection.listener_name)
@@ -133,10 +121,9 @@ def _find(key: str, topic: InternalTopic, context: RequestContext) -> dict[str, 
         "node_id": state.leader,
         "host": endpoint.host,
         "port": endpoint.port,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
     }
 
 
-def _refuse(error: ErrorCode, message: str) -> dict[str, object]:
+def _refuse(error: ErrorCode, message: str) -> Values:
     return {"node_id": -1, "host": "", "port": -1, "error_code": error, "error_message": message}

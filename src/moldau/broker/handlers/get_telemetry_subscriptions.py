@@ -12,15 +12,14 @@ for as they stand (cumulative), since that is what Prometheus wants.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.get_telemetry_subscriptions.v0 import GetTelemetrySubscriptionsRequest
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.monitoring.client_telemetry import NO_ID, TelemetryClient
 from moldau.records.compression import Codec
 from moldau.wire.apis import GET_TELEMETRY_SUBSCRIPTIONS
-
-if TYPE_CHECKING:
-    from kio.schema.get_telemetry_subscriptions.v0 import GetTelemetrySubscriptionsRequest
 
 API = serves(GET_TELEMETRY_SUBSCRIPTIONS)
 
@@ -28,7 +27,7 @@ _CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 """The best first, as Kafka does."""
 
 
-def handle(request: GetTelemetrySubscriptionsRequest, context: RequestContext) -> dict[str, object]:
+def handle(request: GetTelemetrySubscriptionsRequest, context: RequestContext) -> Values:
     telemetry = context.services.telemetry
     client = TelemetryClient(
         client_id=context.header.client_id or "",
@@ -37,7 +36,6 @@ def handle(request: GetTelemetrySubscriptionsRequest, context: RequestContext) -
     )
     instance_id, requested, error = telemetry.subscribe(client, request.client_instance_id or NO_ID)
     return {
-        "throttle_time": 0,
         "error_code": error,
         "client_instance_id": instance_id,
         "subscription_id": requested.subscription_id,

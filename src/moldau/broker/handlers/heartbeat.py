@@ -5,9 +5,9 @@ v1 throttle time; v2 the same; v3 static members (KIP-345); v4 flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.heartbeat.v4 import HeartbeatRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import CodeAnswer, Heartbeat
@@ -16,13 +16,10 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import HEARTBEAT
 
-if TYPE_CHECKING:
-    from kio.schema.heartbeat.v4 import HeartbeatRequest
-
-API = serves(HEARTBEAT, droppable=("throttle_time",))
+API = serves(HEARTBEAT)
 
 
-def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[Values]:
     if not request.group_id:
         return _refuse(ErrorCode.invalid_group_id)
     if not may_group(context, AclOperation.READ, request.group_id):
@@ -37,9 +34,9 @@ def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[dic
     return respond(lambda: groups.submit(event), _shape, _refuse)
 
 
-def _shape(answer: CodeAnswer) -> dict[str, object]:
+def _shape(answer: CodeAnswer) -> Values:
     return _refuse(answer.error)
 
 
-def _refuse(error: ErrorCode) -> dict[str, object]:
-    return {"throttle_time": 0, "error_code": error}
+def _refuse(error: ErrorCode) -> Values:
+    return {"error_code": error}

@@ -10,27 +10,20 @@ v1 is flexible.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
+from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.config_resources import alter_resource
 from moldau.config.alterations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import INCREMENTAL_ALTER_CONFIGS
 
-if TYPE_CHECKING:
-    from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
-    from kio.schema.incremental_alter_configs.v1.request import (
-        AlterableConfig,
-        AlterConfigsResource,
-    )
-
 API = serves(INCREMENTAL_ALTER_CONFIGS, changes_cluster=True)
 
 
-async def handle(
-    request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> Values:
     answers = [
         await alter_resource(
             wanted, partial(_changes_of, wanted), context, validate_only=request.validate_only
@@ -38,7 +31,7 @@ async def handle(
         for wanted in request.resources
     ]
     await context.services.wait_until_applied()
-    return {"throttle_time": 0, "responses": answers}
+    return {"responses": answers}
 
 
 def _changes_of(wanted: AlterConfigsResource) -> list[ConfigChange]:

@@ -14,9 +14,9 @@ where `transaction.two.phase.commit.enable` is set.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.init_producer_id.v6 import InitProducerIdRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_transactional_id, may_write_somewhere
 from moldau.coordinators.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
 from moldau.coordinators.transactions.rules.transactions import InitProducer, TransactionAnswer
@@ -25,16 +25,13 @@ from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, AclOperation
 from moldau.wire.apis import INIT_PRODUCER_ID
 from moldau.wire.shape import millis
 
-if TYPE_CHECKING:
-    from kio.schema.init_producer_id.v6 import InitProducerIdRequest
-
 API = serves(INIT_PRODUCER_ID, droppable=("ongoing_txn_producer_id", "ongoing_txn_producer_epoch"))
 
 _FIRST_EPOCH = 0
 _FIRST_WITH_FENCED = 4
 
 
-async def handle(request: InitProducerIdRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: InitProducerIdRequest, context: RequestContext) -> Values:
     if request.transactional_id is not None:
         return await _init_transactional(request, context)
     if not may_write_somewhere(context):
@@ -45,9 +42,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> dic
     return _values(ErrorCode.none, producer_id, _FIRST_EPOCH)
 
 
-async def _init_transactional(
-    request: InitProducerIdRequest, context: RequestContext
-) -> dict[str, object]:
+async def _init_transactional(request: InitProducerIdRequest, context: RequestContext) -> Values:
     try:
         error = _find_fault(request, context)
         if error is not None:
@@ -103,9 +98,8 @@ def _values(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     prepared_id: int = NO_PRODUCER_ID,
     prepared_epoch: int = NO_PRODUCER_EPOCH,
-) -> dict[str, object]:
+) -> Values:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,

@@ -12,9 +12,9 @@ Kafka advertises version 0 again since 4.0.1 (KAFKA-19444).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.join_group.v9 import JoinGroupRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group, topic_filter
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import GroupProtocol, Join, JoinAnswer
@@ -24,13 +24,7 @@ from moldau.model import AclOperation
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis
 
-if TYPE_CHECKING:
-    from kio.schema.join_group.v9 import JoinGroupRequest
-
-API = serves(
-    JOIN_GROUP,
-    droppable=("throttle_time", "protocol_type", "skip_assignment", "group_instance_id"),
-)
+API = serves(JOIN_GROUP, droppable=("protocol_type", "skip_assignment", "group_instance_id"))
 
 _FIRST_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_WITH_MEMBER_ID_REQUIRED = 4
@@ -38,8 +32,8 @@ _FIRST_WITH_NULLABLE_PROTOCOL = 7
 _FIRST_WITH_SKIPPED_ASSIGNMENT = 9
 
 
-def handle(request: JoinGroupRequest, context: RequestContext) -> Eventually[dict[str, object]]:
-    def refuse(error: ErrorCode) -> dict[str, object]:
+def handle(request: JoinGroupRequest, context: RequestContext) -> Eventually[Values]:
+    def refuse(error: ErrorCode) -> Values:
         return _shape(JoinAnswer(error=error, member_id=request.member_id), context.version)
 
     if not may_group(context, AclOperation.READ, request.group_id):
@@ -77,12 +71,11 @@ def _event_of(request: JoinGroupRequest, context: RequestContext) -> Join:
     )
 
 
-def _shape(answer: JoinAnswer, version: int) -> dict[str, object]:
+def _shape(answer: JoinAnswer, version: int) -> Values:
     protocol = answer.protocol
     if protocol is None and version < _FIRST_WITH_NULLABLE_PROTOCOL:
         protocol = ""
     return {
-        "throttle_time": 0,
         "error_code": answer.error,
         "generation_id": answer.generation,
         "protocol_type": answer.protocol_type,

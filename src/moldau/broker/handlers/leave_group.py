@@ -9,9 +9,9 @@ v1 throttle time; v2 the same; v3 several members at once (KIP-345); v4 flexible
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.leave_group.v5 import LeaveGroupRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import Leave, LeaveAnswer, LeavingMember
@@ -20,21 +20,18 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import LEAVE_GROUP
 
-if TYPE_CHECKING:
-    from kio.schema.leave_group.v5 import LeaveGroupRequest
-
-API = serves(LEAVE_GROUP, droppable=("throttle_time",))
+API = serves(LEAVE_GROUP)
 
 _FIRST_WITH_SEVERAL_MEMBERS = 3
 
 
-def handle(request: LeaveGroupRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+def handle(request: LeaveGroupRequest, context: RequestContext) -> Eventually[Values]:
     version = context.version
 
-    def shape(answer: LeaveAnswer) -> dict[str, object]:
+    def shape(answer: LeaveAnswer) -> Values:
         return _shape(answer, version)
 
-    def refuse(error: ErrorCode) -> dict[str, object]:
+    def refuse(error: ErrorCode) -> Values:
         return _shape(LeaveAnswer(error=error), version)
 
     if not request.group_id:
@@ -55,14 +52,13 @@ def _members_of(request: LeaveGroupRequest, version: int) -> tuple[LeavingMember
     )
 
 
-def _shape(answer: LeaveAnswer, version: int) -> dict[str, object]:
+def _shape(answer: LeaveAnswer, version: int) -> Values:
     if version < _FIRST_WITH_SEVERAL_MEMBERS:
         error = answer.error
         if error is ErrorCode.none and answer.members:
             error = answer.members[0].error
-        return {"throttle_time": 0, "error_code": error}
+        return {"error_code": error}
     return {
-        "throttle_time": 0,
         "error_code": answer.error,
         "members": [
             {

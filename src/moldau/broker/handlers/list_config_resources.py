@@ -8,18 +8,17 @@ groups those for which something is set: others have only what the brokers say.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
+from kio.schema.list_config_resources.v1 import ListConfigResourcesRequest
+
+from moldau.broker.api import RequestContext, Slices, Values, answered_class, encode_array, serves
 from moldau.broker.authorization import may_cluster
 from moldau.broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import LIST_CONFIG_RESOURCES
-
-if TYPE_CHECKING:
-    from kio.schema.list_config_resources.v1 import ListConfigResourcesRequest
 
 API = serves(LIST_CONFIG_RESOURCES, droppable=("resource_type",))
 
@@ -32,27 +31,18 @@ _KNOWN: Final = (
 _RESOURCES_AT_ONCE = 500
 
 
-async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> Values:
     if not may_cluster(context, AclOperation.DESCRIBE_CONFIGS):
-        return {
-            "throttle_time": 0,
-            "error_code": ErrorCode.cluster_authorization_failed,
-            "config_resources": [],
-        }
+        return {"error_code": ErrorCode.cluster_authorization_failed, "config_resources": []}
     known = _KNOWN[context.version]
     wanted = frozenset(getattr(request, "resource_types", ())) or known
     if not wanted <= known:
-        return {
-            "throttle_time": 0,
-            "error_code": ErrorCode.unsupported_version,
-            "config_resources": [],
-        }
+        return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
     resource_class = answered_class(API, context.version, "config_resources")
     services = context.services
     rows = _list(wanted, services.image, services.telemetry.configs.settings)
     slices = Slices(_RESOURCES_AT_ONCE)
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "config_resources": await encode_array(resource_class, rows, API, slices),
     }
@@ -60,7 +50,7 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
 
 def _list(
     wanted: Collection[int], image: MetadataImage, client_metrics: Collection[str]
-) -> Iterator[dict[str, object]]:
+) -> Iterator[Values]:
     brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
     names = {
         TOPIC: sorted(image.topics),

@@ -9,32 +9,27 @@ With an authorizer who may not DESCRIBE the cluster sees the groups that he may 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, Slices, answered_class, encode_array, serves
+from kio.schema.list_groups.v5 import ListGroupsRequest
+
+from moldau.broker.api import RequestContext, Slices, Values, answered_class, encode_array, serves
 from moldau.broker.authorization import may_see
 from moldau.coordinators.groups.rules.events import ListedGroup
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import CLUSTER_NAME, AclResourceType
 from moldau.wire.apis import LIST_GROUPS
 
-if TYPE_CHECKING:
-    from kio.schema.list_groups.v5 import ListGroupsRequest
-
-API = serves(
-    LIST_GROUPS,
-    droppable=("throttle_time", "group_state", "group_type"),
-)
+API = serves(LIST_GROUPS, droppable=("group_state", "group_type"))
 
 _GROUPS_AT_ONCE = 300
 """Before others have the loop: two milliseconds."""
 
 
-async def handle(request: ListGroupsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ListGroupsRequest, context: RequestContext) -> Values:
     try:
         listed = await context.services.groups.list_groups()
     except KafkaError as error:
-        return {"throttle_time": 0, "error_code": error.code, "groups": []}
+        return {"error_code": error.code, "groups": []}
     states = _folded(getattr(request, "states_filter", ()))
     types = _folded(getattr(request, "types_filter", ()))
     sees_all = may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME)
@@ -47,7 +42,6 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> dict[st
     )
     group_class = answered_class(API, context.version, "groups")
     return {
-        "throttle_time": 0,
         "error_code": ErrorCode.none,
         "groups": await encode_array(group_class, groups, API, Slices(_GROUPS_AT_ONCE)),
     }
@@ -57,7 +51,7 @@ def _folded(names: Sequence[str]) -> frozenset[str]:
     return frozenset(name.casefold() for name in names)
 
 
-def _shape(group: ListedGroup) -> dict[str, object]:
+def _shape(group: ListedGroup) -> Values:
     return {
         "group_id": group.group_id,
         "protocol_type": group.protocol_type,

@@ -15,9 +15,12 @@ for its own log, whoever leads: latest is where it ends, with the epoch of its l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.list_offsets.v11 import ListOffsetsRequest
+from kio.schema.list_offsets.v11.request import ListOffsetsPartition
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_see, require_topic
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
 from moldau.model import CLUSTER_NAME, LATEST_TIMESTAMP, AclOperation, AclResourceType
@@ -25,11 +28,7 @@ from moldau.replication.offset_lookup import FoundOffset
 from moldau.replication.partitions import Partitions
 from moldau.wire.apis import LIST_OFFSETS
 
-if TYPE_CHECKING:
-    from kio.schema.list_offsets.v11 import ListOffsetsRequest
-    from kio.schema.list_offsets.v11.request import ListOffsetsPartition
-
-API = serves(LIST_OFFSETS, droppable=("throttle_time", "leader_epoch"))
+API = serves(LIST_OFFSETS, droppable=("leader_epoch",))
 
 
 _FIRST_WITH_NOT_AVAILABLE = 5
@@ -44,14 +43,13 @@ class _Reader(NamedTuple):
     of_any_replica: bool
 
 
-async def handle(request: ListOffsetsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> Values:
     reader = _Reader(
         read_committed=getattr(request, "isolation_level", 0) == 1,
         for_replica=request.replica_id >= 0 or request.replica_id == _ANY_REPLICA,
         of_any_replica=request.replica_id == _ANY_REPLICA,
     )
     return {
-        "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
@@ -60,13 +58,13 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> dict[s
                 ],
             }
             for topic in request.topics
-        ],
+        ]
     }
 
 
 async def _find(
     topic: str, wanted: ListOffsetsPartition, reader: _Reader, context: RequestContext
-) -> dict[str, object]:
+) -> Values:
     index = wanted.partition_index
     try:
         if not (reader.for_replica and _is_broker(context)):

@@ -7,24 +7,20 @@ used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import require_cluster
 from moldau.cluster.rules.metadata_image import PartitionState
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import LIST_PARTITION_REASSIGNMENTS
-
-if TYPE_CHECKING:
-    from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsRequest
 
 API = serves(LIST_PARTITION_REASSIGNMENTS)
 
 
-def handle(
-    request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> dict[str, object]:
+def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> Values:
     wanted = None
     if request.topics is not None:
         wanted = {
@@ -39,15 +35,10 @@ def handle(
         moving = context.services.admin.list_reassignments(wanted)
     except KafkaError as refused:
         error = refused
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
-        "topics": list(_topics(moving)),
-    }
+    return {**error_values(error), "topics": list(_topics(moving))}
 
 
-def _topics(moving: Mapping[TopicPartition, PartitionState]) -> Iterable[dict[str, object]]:
+def _topics(moving: Mapping[TopicPartition, PartitionState]) -> Iterable[Values]:
     for topic in dict.fromkeys(key.topic for key in moving):
         rows = {key.partition: state for key, state in moving.items() if key.topic == topic}
         yield {

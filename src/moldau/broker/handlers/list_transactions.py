@@ -8,27 +8,26 @@ given back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.list_transactions.v2 import ListTransactionsRequest
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_see
 from moldau.coordinators.runtime.regular_expressions import compile_regular_expression
-from moldau.coordinators.transactions.rules.transaction_metadata import TransactionState
+from moldau.coordinators.transactions.rules.transaction_metadata import (
+    TransactionMetadata,
+    TransactionState,
+)
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclResourceType
 from moldau.wire.apis import LIST_TRANSACTIONS
-
-if TYPE_CHECKING:
-    from kio.schema.list_transactions.v2 import ListTransactionsRequest
-
-    from moldau.coordinators.transactions.rules.transaction_metadata import TransactionMetadata
 
 API = serves(LIST_TRANSACTIONS)
 
 _NO_DURATION = -1
 
 
-async def handle(request: ListTransactionsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ListTransactionsRequest, context: RequestContext) -> Values:
     known = {one.label for one in TransactionState}
     unknown = [one for one in request.state_filters if one not in known]
     try:
@@ -66,11 +65,8 @@ def _filter_of(
     return is_wanted
 
 
-def _values(
-    error: ErrorCode, unknown: list[str], found: list[TransactionMetadata]
-) -> dict[str, object]:
+def _values(error: ErrorCode, unknown: list[str], found: list[TransactionMetadata]) -> Values:
     return {
-        "throttle_time": 0,
         "error_code": error,
         "unknown_state_filters": unknown,
         "transaction_states": [

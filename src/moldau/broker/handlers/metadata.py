@@ -30,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, answered_class, encode_element, serves
+from moldau.broker.api import RequestContext, Values, answered_class, encode_element, serves
 from moldau.broker.authorization import (
     audit_change,
     cluster_operations,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 API = serves(
     METADATA,
     droppable=(
-        "throttle_time",
         "cluster_id",
         "controller_id",
         "rack",
@@ -80,9 +79,7 @@ class _Asked(NamedTuple):
     tells_cluster_operations: bool  # versions 8 to 10
 
 
-def handle(
-    request: MetadataRequest, context: RequestContext
-) -> dict[str, object] | Awaitable[dict[str, object]]:
+def handle(request: MetadataRequest, context: RequestContext) -> Values | Awaitable[Values]:
     """At once, where all that is asked for is known and encoded: so it is with most requests."""
     wanted = _wanted_topics(request, context.version)
     creates = getattr(request, "allow_auto_topic_creation", True)
@@ -111,7 +108,7 @@ def handle(
 
 async def _create_and_answer(
     asked: _Asked, missing: Iterable[str], context: RequestContext
-) -> dict[str, object]:
+) -> Values:
     refused: set[str] = set()
     # Also when the client has gone, but not when the broker stops: it is completed and audited.
     work = _create_missing(missing, refused, context)
@@ -127,7 +124,7 @@ async def _encode_and_answer(
     image: MetadataImage,
     topics: Sequence[TopicState | None],
     context: RequestContext,
-) -> dict[str, object]:
+) -> Values:
     services = context.services
     operations_of = None
     if services.authorizer is not None and asked.wording.tells_operations:
@@ -144,12 +141,11 @@ def _answer(
     topics: Sequence[TopicState | None],
     bodies: Sequence[bytes],
     context: RequestContext,
-) -> dict[str, object]:
+) -> Values:
     """`bodies` are those of the topics that are not None."""
     brokers = context.services.told_brokers
     endpoints = reachable_endpoints(brokers, context.connection.listener_name)
-    values: dict[str, object] = {
-        "throttle_time": 0,
+    values: Values = {
         "brokers": [
             {
                 "node_id": broker_id,

@@ -10,9 +10,9 @@ have had since (KIP-1251).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.offset_commit.v10 import OffsetCommitRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.coordinator_requests import respond
 from moldau.broker.offset_rows import OffsetRows
@@ -23,17 +23,14 @@ from moldau.model import NO_TIMESTAMP, AclOperation
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis
 
-if TYPE_CHECKING:
-    from kio.schema.offset_commit.v10 import OffsetCommitRequest
-
-API = serves(OFFSET_COMMIT, droppable=("throttle_time",))
+API = serves(OFFSET_COMMIT)
 
 _FIRST_WITH_EPOCHS = 9
 _FIRST_WITH_TOPIC_IDS = 10
 _NO_RETENTION_TIME = -1
 
 
-def handle(request: OffsetCommitRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Eventually[Values]:
     commit = OffsetRows(
         request.topics,
         context,

@@ -5,9 +5,9 @@ Positions of a topic that the group is subscribed to are GROUP_SUBSCRIBED_TO_TOP
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.offset_delete.v0 import OffsetDeleteRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import audit_change, may_group, may_topic
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import DeleteOffsets, PartitionsAnswer
@@ -16,13 +16,10 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import OFFSET_DELETE
 
-if TYPE_CHECKING:
-    from kio.schema.offset_delete.v0 import OffsetDeleteRequest
-
 API = serves(OFFSET_DELETE, changes_cluster=True)
 
 
-def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[Values]:
     if not request.group_id:
         return _refuse(ErrorCode.invalid_group_id)
     if not may_group(context, AclOperation.DELETE, request.group_id):
@@ -32,7 +29,7 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[
     wanted = [key for key in _known_partitions(request, context) if key[0] not in denied]
     event = DeleteOffsets(group_id=request.group_id, partitions=tuple(wanted))
 
-    def shape(answer: PartitionsAnswer) -> dict[str, object]:
+    def shape(answer: PartitionsAnswer) -> Values:
         audit_change(context, f"Group:{request.group_id}", answer.error)
         if answer.error is not ErrorCode.none:
             return _refuse(answer.error)
@@ -64,15 +61,13 @@ def _known_partitions(
     return [key for key in named if image.find_partition(*key) is not None]
 
 
-def _refuse(error: ErrorCode) -> dict[str, object]:
-    return {"error_code": error, "throttle_time": 0, "topics": []}
+def _refuse(error: ErrorCode) -> Values:
+    return {"error_code": error, "topics": []}
 
 
 def _shape(
-    request: OffsetDeleteRequest,
-    errors: dict[tuple[str, int], ErrorCode],
-    denied: frozenset[str],
-) -> dict[str, object]:
+    request: OffsetDeleteRequest, errors: dict[tuple[str, int], ErrorCode], denied: frozenset[str]
+) -> Values:
     def error_of(topic: str, partition: int) -> ErrorCode:
         if topic in denied:
             return ErrorCode.topic_authorization_failed
@@ -80,7 +75,6 @@ def _shape(
 
     return {
         "error_code": ErrorCode.none,
-        "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,

@@ -12,10 +12,13 @@ finds -1, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.offset_fetch.v10 import OffsetFetchRequest
+from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group, may_see, may_topic
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.commits import FoundOffsets
@@ -25,17 +28,7 @@ from moldau.errors import ErrorCode
 from moldau.model import NO_LEADER_EPOCH, NO_OFFSET, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FETCH
 
-if TYPE_CHECKING:
-    from kio.schema.offset_fetch.v10 import OffsetFetchRequest
-    from kio.schema.offset_fetch.v10.request import (
-        OffsetFetchRequestGroup,
-        OffsetFetchRequestTopics,
-    )
-
-API = serves(
-    OFFSET_FETCH,
-    droppable=("throttle_time", "committed_leader_epoch", "error_code"),
-)
+API = serves(OFFSET_FETCH, droppable=("committed_leader_epoch", "error_code"))
 
 _FIRST_WITH_ERROR = 2
 _FIRST_WITH_SEVERAL_GROUPS = 8
@@ -51,7 +44,7 @@ class _WantedTopic(NamedTuple):
     partitions: Sequence[int]
 
 
-def handle(request: OffsetFetchRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+def handle(request: OffsetFetchRequest, context: RequestContext) -> Eventually[Values]:
     if context.version >= _FIRST_WITH_SEVERAL_GROUPS:
         return _fetch_groups(request, context)
     require_stable = _requires_stable(request)
@@ -59,22 +52,17 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> Eventually[d
     return _single_later(one) if isinstance(one, Awaitable) else _single(one)
 
 
-async def _single_later(group: Awaitable[dict[str, object]]) -> dict[str, object]:
+async def _single_later(group: Awaitable[Values]) -> Values:
     return _single(await group)
 
 
-def _single(group: dict[str, object]) -> dict[str, object]:
+def _single(group: Values) -> Values:
     """Before version 8 the answer is about one group, and does not name it."""
-    return {
-        "throttle_time": 0,
-        "topics": group["topics"],
-        "error_code": group["error_code"],
-    }
+    return {"topics": group["topics"], "error_code": group["error_code"]}
 
 
-async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) -> dict[str, object]:
+async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) -> Values:
     return {
-        "throttle_time": 0,
         "groups": [
             await wait_for_answer(
                 _fetch(
@@ -86,7 +74,7 @@ async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) ->
                 )
             )
             for group in request.groups
-        ],
+        ]
     }
 
 
@@ -107,18 +95,18 @@ def _fetch(
     member: tuple[str, int] | None,
     require_stable: bool,
     context: RequestContext,
-) -> Eventually[dict[str, object]]:
+) -> Eventually[Values]:
     wanted = None if topics is None else [_wanted_topic(topic, context) for topic in topics]
     denied = _denied_topics(wanted or (), context)
     names = None if wanted is None else _by_name(wanted, denied)
     groups = context.services.groups
 
-    def shape(found: FoundOffsets) -> dict[str, object]:
+    def shape(found: FoundOffsets) -> Values:
         listed = _all_topics(found, context) if wanted is None else wanted
         answers = [_shape_topic(topic, found, denied, context.version) for topic in listed]
         return {"group_id": group_id, "topics": answers, "error_code": ErrorCode.none}
 
-    def refuse(error: ErrorCode) -> dict[str, object]:
+    def refuse(error: ErrorCode) -> Values:
         answers = []
         if context.version < _FIRST_WITH_ERROR:
             answers = [_refuse_topic(topic, error, context.version) for topic in wanted or ()]
@@ -179,40 +167,36 @@ def _all_topics(found: FoundOffsets, context: RequestContext) -> list[_WantedTop
 
 def _shape_topic(
     topic: _WantedTopic, found: FoundOffsets, denied: frozenset[str], version: int
-) -> dict[str, object]:
+) -> Values:
     if topic.name is None:
         return _refuse_topic(topic, ErrorCode.unknown_topic_id, version)
     if topic.name in denied:
         return _refuse_topic(topic, ErrorCode.topic_authorization_failed, version)
     offsets = found[topic.name]
     return _topic_values(
-        topic,
-        [_found_values(number, offsets[number]) for number in topic.partitions],
-        version,
+        topic, [_found_values(number, offsets[number]) for number in topic.partitions], version
     )
 
 
-def _found_values(number: int, found: CommittedOffset | ErrorCode | None) -> dict[str, object]:
+def _found_values(number: int, found: CommittedOffset | ErrorCode | None) -> Values:
     if isinstance(found, ErrorCode):
         return _partition_values(number, _NOTHING, found)
     return _partition_values(number, found or _NOTHING)
 
 
-def _refuse_topic(topic: _WantedTopic, error: ErrorCode, version: int) -> dict[str, object]:
+def _refuse_topic(topic: _WantedTopic, error: ErrorCode, version: int) -> Values:
     partitions = [_partition_values(number, _NOTHING, error) for number in topic.partitions]
     return _topic_values(topic, partitions, version)
 
 
-def _topic_values(
-    topic: _WantedTopic, partitions: list[dict[str, object]], version: int
-) -> dict[str, object]:
+def _topic_values(topic: _WantedTopic, partitions: list[Values], version: int) -> Values:
     key = "topic_id" if version >= _FIRST_WITH_TOPIC_IDS else "name"
     return {key: topic.key, "partitions": partitions}
 
 
 def _partition_values(
     number: int, committed: CommittedOffset, error: ErrorCode = ErrorCode.none
-) -> dict[str, object]:
+) -> Values:
     return {
         "partition_index": number,
         "committed_offset": committed.offset,

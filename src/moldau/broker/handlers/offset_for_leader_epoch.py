@@ -10,26 +10,22 @@ With an authorizer a follower needs CLUSTER_ACTION, a consumer DESCRIBE of each 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochRequest
+from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_see, require_topic
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH
 
-if TYPE_CHECKING:
-    from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochRequest
-    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition
-
 API = serves(OFFSET_FOR_LEADER_EPOCH)
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> dict[str, object]:
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Values:
     action = AclOperation.CLUSTER_ACTION
     is_broker = may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, action)
     return {
-        "throttle_time": 0,
         "topics": [
             {
                 "topic": topic.topic,
@@ -39,13 +35,13 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> dic
                 ],
             }
             for topic in request.topics
-        ],
+        ]
     }
 
 
 def _find(
     topic: str, wanted: OffsetForLeaderPartition, context: RequestContext, *, is_broker: bool
-) -> dict[str, object]:
+) -> Values:
     try:
         if not is_broker:
             require_topic(context, AclOperation.DESCRIBE, topic)

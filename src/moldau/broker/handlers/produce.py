@@ -268,10 +268,7 @@ def _confirm(index: int, result: AppendResult) -> ProducedPartition:
 
 def _refuse(index: int, error: KafkaError) -> ProducedPartition:
     return ProducedPartition(
-        index,
-        error.code.value,
-        record_errors=error.record_errors,
-        error_message=str(error),
+        index, error.code.value, record_errors=error.record_errors, error_message=str(error)
     )
 
 

@@ -6,19 +6,16 @@ intervals of silence. UNKNOWN_SUBSCRIPTION_ID has the client ask again what it s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.push_telemetry.v0 import PushTelemetryRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.monitoring.client_telemetry import NO_ID
 from moldau.wire.apis import PUSH_TELEMETRY
-
-if TYPE_CHECKING:
-    from kio.schema.push_telemetry.v0 import PushTelemetryRequest
 
 API = serves(PUSH_TELEMETRY)
 
 
-async def handle(request: PushTelemetryRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: PushTelemetryRequest, context: RequestContext) -> Values:
     error = await context.services.telemetry.push(
         request.client_instance_id or NO_ID,
         request.subscription_id,
@@ -26,4 +23,4 @@ async def handle(request: PushTelemetryRequest, context: RequestContext) -> dict
         request.metrics,
         is_terminating=request.terminating,
     )
-    return {"throttle_time": 0, "error_code": error}
+    return {"error_code": error}

@@ -7,20 +7,16 @@ same whatever was wrong, and ends the connection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.errors import ErrorCode
 from moldau.wire.apis import SASL_AUTHENTICATE
-
-if TYPE_CHECKING:
-    from kio.schema.sasl_authenticate.v2 import SaslAuthenticateRequest
 
 API = serves(SASL_AUTHENTICATE, droppable=("session_lifetime",))
 
 
-async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> Mapping[str, object]:
+async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> Values:
     if context.sasl is None:
         return {
             "error_code": ErrorCode.illegal_sasl_state,

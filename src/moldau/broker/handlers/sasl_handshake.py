@@ -8,20 +8,16 @@ answer is ILLEGAL_SASL_STATE. An unknown mechanism ends the connection after the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.errors import ErrorCode
 from moldau.wire.apis import SASL_HANDSHAKE
-
-if TYPE_CHECKING:
-    from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest
 
 API = serves(SASL_HANDSHAKE)
 
 
-def handle(request: SaslHandshakeRequest, context: RequestContext) -> Mapping[str, object]:
+def handle(request: SaslHandshakeRequest, context: RequestContext) -> Values:
     if context.sasl is None:
         return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": ()}
     return context.sasl.shake_hands(request.mechanism, context.version)

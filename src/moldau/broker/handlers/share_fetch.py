@@ -19,8 +19,10 @@ being read, or cannot be read for now, is no error: there are no records yet.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 from uuid import UUID
+
+from kio.schema.share_fetch.v2 import ShareFetchRequest
 
 from moldau.broker.api import RequestContext, serves
 from moldau.broker.fetch import FetchSession, Terms
@@ -46,9 +48,6 @@ from moldau.wire.apis import SHARE_FETCH
 from moldau.wire.fetch_frame import FetchPartition, SharedPartition, encode_share_fetch_frame
 from moldau.wire.messages import parse_request
 from moldau.wire.shape import millis
-
-if TYPE_CHECKING:
-    from kio.schema.share_fetch.v2 import ShareFetchRequest
 
 API = serves(SHARE_FETCH, by_hand=True)
 

@@ -10,9 +10,10 @@ With an authorizer it takes DESCRIBE of the group and of all its topics.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.streams_group_describe.v0 import StreamsGroupDescribeRequest
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import NOT_ASKED, group_operations, may_group, may_topic
 from moldau.broker.coordinator_requests import respond
 from moldau.broker.handlers.streams_group_heartbeat import shape_tasks
@@ -31,12 +32,9 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import STREAMS_GROUP_DESCRIBE
 
-if TYPE_CHECKING:
-    from kio.schema.streams_group_describe.v0 import StreamsGroupDescribeRequest
-
 API = serves(STREAMS_GROUP_DESCRIBE)
 
-_Values = dict[str, object]
+_Values = Values
 
 
 async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) -> _Values:
@@ -45,7 +43,7 @@ async def handle(request: StreamsGroupDescribeRequest, context: RequestContext) 
         await wait_for_answer(_describe(group_id, context, tells_operations))
         for group_id in request.group_ids
     ]
-    return {"throttle_time": 0, "groups": rows}
+    return {"groups": rows}
 
 
 def _describe(
@@ -89,8 +87,7 @@ def _refuse(group_id: str, error: ErrorCode, message: str | None = None) -> _Val
 def _shape(group: DescribedStreamsGroup) -> _Values:
     topology = group.topology
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "group_id": group.group_id,
         "group_state": group.state.value,
         "group_epoch": group.epoch,

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.streams_group_heartbeat.v0 import StreamsGroupHeartbeatRequest
+from kio.schema.streams_group_heartbeat.v0 import request as requested
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import audit_change, may_create_topic
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial
 from moldau.coordinators.groups.rules.assigned_partitions import partitions_of
@@ -47,10 +49,6 @@ from moldau.model import INTERNAL_TOPICS, find_topic_name_fault
 from moldau.wire.apis import STREAMS_GROUP_HEARTBEAT
 from moldau.wire.shape import millis
 
-if TYPE_CHECKING:
-    from kio.schema.streams_group_heartbeat.v0 import StreamsGroupHeartbeatRequest
-    from kio.schema.streams_group_heartbeat.v0 import request as requested
-
 API = serves(STREAMS_GROUP_HEARTBEAT)
 
 _PROTOCOL = "streams"
@@ -58,9 +56,7 @@ _MOST_FAULTS = 3
 """Topics whose faults are told in one answer."""
 
 
-async def handle(
-    request: StreamsGroupHeartbeatRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> Values:
     services = context.services
     if _PROTOCOL not in services.options.group_coordinator_rebalance_protocols:
         return _refuse(
@@ -211,16 +207,15 @@ def _tell(answer: StreamsHeartbeatAnswer, what: str) -> StreamsHeartbeatAnswer:
     return replace(answer, statuses=statuses)
 
 
-def _refuse(error: ErrorCode, message: str | None = None) -> dict[str, object]:
+def _refuse(error: ErrorCode, message: str | None = None) -> Values:
     return _shape(StreamsHeartbeatAnswer(error=error, message=message))
 
 
-def _shape(answer: StreamsHeartbeatAnswer) -> dict[str, object]:
+def _shape(answer: StreamsHeartbeatAnswer) -> Values:
     tasks = answer.tasks
     active, standby, warmup = NO_TASKS if tasks is None else tasks
     has_failed = answer.error is not ErrorCode.none
     return {
-        "throttle_time": 0,
         "error_code": answer.error,
         "error_message": answer.message,
         "member_id": answer.member_id,
@@ -244,13 +239,13 @@ def _shape(answer: StreamsHeartbeatAnswer) -> dict[str, object]:
     }
 
 
-def shape_tasks(tasks: TaskSet) -> list[dict[str, object]]:
+def shape_tasks(tasks: TaskSet) -> list[Values]:
     return [
         {"subtopology_id": one, "partitions": tuple(sorted(tasks[one]))} for one in sorted(tasks)
     ]
 
 
-def _shape_endpoint(row: EndpointTasks) -> dict[str, object]:
+def _shape_endpoint(row: EndpointTasks) -> Values:
     return {
         "user_endpoint": {"host": row.endpoint.host, "port": row.endpoint.port},
         "active_partitions": _shape_partitions(row.active),
@@ -258,5 +253,5 @@ def _shape_endpoint(row: EndpointTasks) -> dict[str, object]:
     }
 
 
-def _shape_partitions(partitions: Mapping[str, frozenset[int]]) -> list[dict[str, object]]:
+def _shape_partitions(partitions: Mapping[str, frozenset[int]]) -> list[Values]:
     return [{"topic": name, "partitions": tuple(sorted(some))} for name, some in partitions.items()]

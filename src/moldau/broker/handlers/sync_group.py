@@ -8,9 +8,9 @@ the member believes in, and is refused when it is not the group's (KIP-559).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.sync_group.v5 import SyncGroupRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group
 from moldau.broker.coordinator_requests import respond
 from moldau.coordinators.groups.rules.events import Sync, SyncAnswer
@@ -19,18 +19,12 @@ from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import SYNC_GROUP
 
-if TYPE_CHECKING:
-    from kio.schema.sync_group.v5 import SyncGroupRequest
-
-API = serves(
-    SYNC_GROUP,
-    droppable=("throttle_time", "protocol_type", "protocol_name"),
-)
+API = serves(SYNC_GROUP, droppable=("protocol_type", "protocol_name"))
 
 _FIRST_WITH_PROTOCOL = 5
 
 
-def handle(request: SyncGroupRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+def handle(request: SyncGroupRequest, context: RequestContext) -> Eventually[Values]:
     fault = _find_fault(request, context.version)
     if fault is not None:
         return _refuse(fault)
@@ -61,13 +55,12 @@ def _event_of(request: SyncGroupRequest) -> Sync:
     )
 
 
-def _refuse(error: ErrorCode) -> dict[str, object]:
+def _refuse(error: ErrorCode) -> Values:
     return _shape(SyncAnswer(error=error))
 
 
-def _shape(answer: SyncAnswer) -> dict[str, object]:
+def _shape(answer: SyncAnswer) -> Values:
     return {
-        "throttle_time": 0,
         "error_code": answer.error,
         "protocol_type": answer.protocol_type,
         "protocol_name": answer.protocol,

@@ -12,9 +12,11 @@ can be told TRANSACTION_ABORTABLE; v5 the group's partition is added to the tran
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.txn_offset_commit.v5 import TxnOffsetCommitRequest
+
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authorization import may_group, may_transactional_id
 from moldau.broker.offset_rows import OffsetRows
 from moldau.broker.transaction_verifier import Question, find_refusal
@@ -30,9 +32,6 @@ from moldau.model import AclOperation
 from moldau.storage.rules.producer_state import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT
 
-if TYPE_CHECKING:
-    from kio.schema.txn_offset_commit.v5 import TxnOffsetCommitRequest
-
 API = serves(TXN_OFFSET_COMMIT)
 
 _FIRST_THAT_KNOWS_LOADING: Final = 2
@@ -40,7 +39,7 @@ _FIRST_WITH_ABORTABLE: Final = 4
 _FIRST_ADDING: Final = 5
 
 
-async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> Values:
     commit = OffsetRows(request.topics, context, translate=partial(_translate, context.version))
     if not may_transactional_id(context, AclOperation.WRITE, request.transactional_id):
         return commit.refuse(ErrorCode.transactional_id_authorization_failed)

@@ -10,21 +10,18 @@ session.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.unregister_broker.v0 import UnregisterBrokerRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import audit_change, find_cluster_refusal
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import KafkaError
 from moldau.model import AclOperation, BrokerId
 from moldau.wire.apis import UNREGISTER_BROKER
-
-if TYPE_CHECKING:
-    from kio.schema.unregister_broker.v0 import UnregisterBrokerRequest
 
 API = serves(UNREGISTER_BROKER, changes_cluster=True)
 
 
-async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> Values:
     broker_id = BrokerId(request.broker_id)
     error: KafkaError | None = find_cluster_refusal(context, AclOperation.ALTER)
     if error is None:
@@ -33,8 +30,4 @@ async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> d
         except KafkaError as refused:
             error = refused
     audit_change(context, f"Broker:{broker_id}", error)
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
-    }
+    return error_values(error)

@@ -10,22 +10,19 @@ none for each feature, in every version; v2 has no place for others any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.update_features.v2 import UpdateFeaturesRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import find_cluster_refusal
 from moldau.broker.control_plane import find_update_fault
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import UPDATE_FEATURES
 
-if TYPE_CHECKING:
-    from kio.schema.update_features.v2 import UpdateFeaturesRequest
-
 API = serves(UPDATE_FEATURES, droppable=("results",))
 
 
-def handle(request: UpdateFeaturesRequest, context: RequestContext) -> dict[str, object]:
+def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Values:
     denied = find_cluster_refusal(context, AclOperation.ALTER)
     if denied is not None:
         return _refuse(denied.code, str(denied))
@@ -37,9 +34,7 @@ def handle(request: UpdateFeaturesRequest, context: RequestContext) -> dict[str,
     if first is not None:
         return _refuse(first.code, f"no feature is updated: {first.message}")
     return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "results": [
             {"feature": update.feature, "error_code": ErrorCode.none, "error_message": None}
             for update in request.feature_updates
@@ -47,5 +42,5 @@ def handle(request: UpdateFeaturesRequest, context: RequestContext) -> dict[str,
     }
 
 
-def _refuse(code: ErrorCode, message: str) -> dict[str, object]:
-    return {"throttle_time": 0, "error_code": code, "error_message": message, "results": []}
+def _refuse(code: ErrorCode, message: str) -> Values:
+    return {"error_code": code, "error_message": message, "results": []}

@@ -14,9 +14,12 @@ v1 flexible; v2 the transaction version of each marker, by which those with a bu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from moldau.broker.api import RequestContext, Services, serves
+from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
+from kio.schema.write_txn_markers.v2.request import WritableTxnMarker
+
+from moldau.broker.api import RequestContext, Services, Values, serves
 from moldau.broker.authorization import may_cluster, may_see
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.errors import ErrorCode, KafkaError
@@ -31,10 +34,6 @@ from moldau.records.record_batch import ControlType, EndTransactionMarker
 from moldau.replication.partition import Partition
 from moldau.wire.apis import WRITE_TXN_MARKERS
 
-if TYPE_CHECKING:
-    from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
-    from kio.schema.write_txn_markers.v2.request import WritableTxnMarker
-
 API = serves(WRITE_TXN_MARKERS)
 
 _Place = tuple[int, TopicPartition]
@@ -46,7 +45,7 @@ class _Written(NamedTuple):
     uncommitted: Uncommitted
 
 
-async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Values:
     # ALTER is for administrators who end transactions that hang (KIP-664).
     may_alter = may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, AclOperation.ALTER)
     if not may_alter and not may_cluster(context, AclOperation.CLUSTER_ACTION):
@@ -55,7 +54,7 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> di
     return await write(request, context.services)
 
 
-async def write(request: WriteTxnMarkersRequest, services: Services) -> dict[str, object]:
+async def write(request: WriteTxnMarkersRequest, services: Services) -> Values:
     """The answer, when every marker is committed or refused; also for a coordinator here."""
     deadline = services.clock.monotonic() + services.options.request_timeout_ms / 1000
     codes: dict[_Place, ErrorCode] = {}
@@ -74,7 +73,7 @@ async def write(request: WriteTxnMarkersRequest, services: Services) -> dict[str
 
 def _answer(
     request: WriteTxnMarkersRequest, code_of: Callable[[int, TopicPartition], ErrorCode]
-) -> dict[str, object]:
+) -> Values:
     return {
         "markers": [
             {
@@ -119,10 +118,7 @@ def _write(
 
 
 async def _finish(
-    written: list[_Written],
-    codes: dict[_Place, ErrorCode],
-    deadline: float,
-    services: Services,
+    written: list[_Written], codes: dict[_Place, ErrorCode], deadline: float, services: Services
 ) -> None:
     """Put the code of each marker that was written in its place, when it is known."""
     flushed: dict[Partition, KafkaError | None] = {}

@@ -100,11 +100,7 @@ class Monitoring:
         if self._endpoint is not None:
             ports = self._ports
             self._file = HistoryFile(
-                folder,
-                self.history,
-                files=ports.files,
-                clock=ports.clock,
-                workers=ports.workers,
+                folder, self.history, files=ports.files, clock=ports.clock, workers=ports.workers
             )
             await self._file.load()
             stack.push_async_callback(self._file.write)

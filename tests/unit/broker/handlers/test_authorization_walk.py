@@ -301,7 +301,11 @@ async def ask(
         values = handler.handle(request, context)
         if inspect.isawaitable(values):
             values = await bench.cluster.during(values)
-        response = fit(load_response_schema(key, version), values, handler.API.droppable)
+        response = fit(
+            load_response_schema(key, version),
+            {"throttle_time": 0, **values},
+            handler.API.droppable,
+        )
         body = encode_response(response, 9)[4:]
     _, answer = parse_response(key, version, memoryview(body))
     by_id = any(field.kafka_type == "uuid" for field in all_fields(type(request)))

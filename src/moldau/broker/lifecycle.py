@@ -112,7 +112,7 @@ class BrokerLifecycle:
         self._publisher = publisher
         self._partitions = partitions
         self._missing = MissingLogDirs(coordination, log_store, broker.id, options)
-        self._worth = ReplicaLosses(log_store, broker.id, self._missing, partitions.kept)
+        self._losses = ReplicaLosses(log_store, broker.id, self._missing, partitions.kept)
         self._states = StateWriter(coordination, publisher)
         self._registration = BrokerRegistration(coordination, clock, publisher)
         self.broker_epoch = -1  # that the last registration gave, -1 before the first
@@ -128,10 +128,10 @@ class BrokerLifecycle:
 
         Raises the error of the store when the broker `is_stopping`.
         """
-        notes = await self._find_notes()
+        notes = await self._read_session_notes()
         while True:
             try:
-                await self._come_back(notes)
+                await self._prepare_registration(notes)
                 await self._missing.note(self._publisher.image)
                 await self._register()
                 break
@@ -141,28 +141,30 @@ class BrokerLifecycle:
                 _log.warning("registering again soon: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
             except SessionExpiredError:
-                await self._renew(is_stopping)
+                await self._renew_session(is_stopping)
         if self._is_suspended:
             self._resume()
 
-    async def _come_back(self, notes: Mapping[Path, SessionNote]) -> None:
+    async def _prepare_registration(self, notes: Mapping[Path, SessionNote]) -> None:
         """Until the store knows what this broker's logs are worth."""
         await self._missing.read()
         if self._broker.id not in self._publisher.image.brokers:  # else it waits, for a reason
             self._missing.refuse_only_copies(self._publisher.image)
-        gone = {note.session_id for note in notes.values() if note.is_of_the_dead(self._boot_id)}
+        gone = {
+            note.session_id for note in notes.values() if note.is_of_dead_process(self._boot_id)
+        }
         for session_id in gone - {self._coordination.session_id}:
             await self._registration.end_former_session(self._broker.id, session_id)
         await self._registration.wait_until_free(self._broker.id, self._timeout_seconds)
         self._partitions.refuse_former_epochs(self._publisher.image)
         await self._finish_deletions()
-        await self._take_back(self._publisher.image.topics.values())
+        await self._restore_stray_replicas(self._publisher.image.topics.values())
         noted = {folder for folder, note in notes.items() if note.boot_id == self._boot_id}
-        self._worth.spared = noted if self._boot_id else ()
+        self._losses.intact_folders = noted if self._boot_id else ()
         written = await self._write_until_done(self._plan_return)
-        await self._worth.retire_incomplete(self._publisher.image.topics.values(), written)
-        self._worth.tell_of_missed(self._publisher.image)
-        await self._worth.note_untold(self._publisher.image)
+        await self._losses.retire_incomplete(self._publisher.image.topics.values(), written)
+        self._losses.log_missing_folders(self._publisher.image)
+        await self._losses.note_unreported(self._publisher.image)
 
     @property
     def _timeout_seconds(self) -> float:
@@ -175,7 +177,7 @@ class BrokerLifecycle:
             image.topics.values(),
             self._broker.id,
             image.brokers,
-            self._worth.condition_of,
+            self._losses.condition_of,
             self._seen_epoch_of,
             min_in_sync_of=self._min_in_sync_of,
         )
@@ -195,7 +197,7 @@ class BrokerLifecycle:
         )
         return max((epoch for epoch in seen if epoch is not None), default=-1)
 
-    async def _take_back(self, topics: Iterable[TopicState]) -> None:
+    async def _restore_stray_replicas(self, topics: Iterable[TopicState]) -> None:
         """Put logs in their place that were set aside, now that their topics are there again."""
         for topic in topics:
             for number, state in enumerate(topic.partitions):
@@ -205,7 +207,7 @@ class BrokerLifecycle:
                     except StorageError as error:
                         _log.error("cannot take %s-%d back: %s", topic.name, number, error)
 
-    async def return_late(self, name: str) -> None:
+    async def reopen_topic(self, name: str) -> None:
         """A topic is there that was not when this broker came, or that had vanished meanwhile.
 
         What its logs are worth is written down before they are opened (REP-6).
@@ -215,19 +217,19 @@ class BrokerLifecycle:
             if topic is None:
                 return
             try:
-                await self._take_back((topic,))
-                written = await self._write_until_done(partial(self._plan_late_return, name))
-                await self._worth.retire_incomplete((topic,), written)
+                await self._restore_stray_replicas((topic,))
+                written = await self._write_until_done(partial(self._plan_reopening, name))
+                await self._losses.retire_incomplete((topic,), written)
             except CoordinationError as error:
                 _log.warning("%s is opened again soon: %s", name, error)
                 await self._clock.sleep(_RETRY_SECONDS)
             else:
                 await self._log_store.forget_losses()
-                await self._worth.forget_untold(topic)
+                await self._losses.forget_reported(topic)
                 self._partitions.on_judged(topic, self._publisher.image)
                 return
 
-    def _plan_late_return(self, name: str) -> list[PlannedState]:
+    def _plan_reopening(self, name: str) -> list[PlannedState]:
         image = self._publisher.image
         topic = image.topics.get(name)
         return [
@@ -236,7 +238,7 @@ class BrokerLifecycle:
                 () if topic is None else (topic,),
                 self._broker.id,
                 image.brokers,
-                self._worth.condition_of,
+                self._losses.condition_of,
                 self._seen_epoch_of,
                 min_in_sync_of=self._min_in_sync_of,
             )
@@ -274,13 +276,13 @@ class BrokerLifecycle:
 
     async def _register(self) -> None:
         note = SessionNote(session_id=self._coordination.session_id, boot_id=self._boot_id)
-        await self._write_note(note)
+        await self._write_session_note(note)
         await self._log_store.forget_losses()
         registered = await self._registration.register(self._broker)
         self.broker_epoch = registered.epoch
         _log.info("registered as broker %d, epoch %d", registered.id, registered.epoch)
 
-    async def _write_note(self, note: SessionNote) -> None:
+    async def _write_session_note(self, note: SessionNote) -> None:
         for folder in self._online_folders:
             try:
                 await self._workers.run(partial(write_session_note, self._files, folder, note))
@@ -291,7 +293,7 @@ class BrokerLifecycle:
     def _online_folders(self) -> list[Path]:
         return [one.folder for one in self._log_store.directories if one.failure is None]
 
-    async def _find_notes(self) -> Mapping[Path, SessionNote]:
+    async def _read_session_notes(self) -> Mapping[Path, SessionNote]:
         """By folder: one that was offline when the machine started has an older one."""
         notes = {}
         for folder in self._online_folders:
@@ -314,9 +316,9 @@ class BrokerLifecycle:
 
     def _on_image(self, *_: object) -> None:
         if not self._is_suspended and self.broker_epoch >= 0:  # else it is about to register
-            self._look_for_registration()
+            self._check_registration()
 
-    def _look_for_registration(self) -> None:
+    def _check_registration(self) -> None:
         """To the others a broker is there as long as it is registered, whatever its session does.
 
         So one that is not acts upon nothing that it reads: it may be an empty store.
@@ -345,7 +347,7 @@ class BrokerLifecycle:
     async def _rejoin(self) -> None:
         while self._lost.is_set():
             try:
-                await self._renew()
+                await self._renew_session()
                 timeout_seconds = self._timeout_seconds
                 await self._registration.wait_until_free(self._broker.id, timeout_seconds)
                 await self._write_until_done(self._plan_set_back)
@@ -356,7 +358,7 @@ class BrokerLifecycle:
                 await self._publisher.read_again()
                 if not self._lost.is_set():
                     self._resume()
-                    self._look_for_registration()
+                    self._check_registration()
             except (CoordinationError, MoldauError) as error:
                 _log.warning("joining the cluster again soon: %s", error)
                 self._lost.set()
@@ -376,7 +378,7 @@ class BrokerLifecycle:
             )
         return planned
 
-    async def _renew(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+    async def _renew_session(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         """A new session with the store of this cluster, in which everything was read again."""
         while True:
             try:
@@ -399,7 +401,7 @@ class BrokerLifecycle:
 
     # Going
 
-    async def hand_over(self) -> None:
+    async def run_controlled_shutdown(self) -> None:
         """Controlled shutdown: leave all partitions to others, as far as there are others.
 
         Afterwards nothing is led and followed here. A broker alone has nobody to hand over to.
@@ -407,31 +409,31 @@ class BrokerLifecycle:
         if not self._publisher.image.brokers.keys() - {self._broker.id}:
             return
         if self._options().controlled_shutdown_enable and not self._is_suspended:
-            await self._within(_HAND_OVER_SECONDS, self._hand_over_all())
+            await self._finish_within(_HAND_OVER_SECONDS, self._leave_all_partitions())
         self._partitions.suspend()
 
-    async def _hand_over_all(self) -> None:
-        led = [one for one in self._plan_hand_over() if one.former.leader == self._broker.id]
+    async def _leave_all_partitions(self) -> None:
+        led = [one for one in self._plan_shutdown() if one.former.leader == self._broker.id]
         for one in led:
             partition = self._partitions.find(one.topic.name, one.partition)
             if partition is not None:
                 partition.stop_accepting()
-        await self._within(_CATCH_UP_SECONDS, self._wait_until_caught_up(led))
-        await self._try_hand_over(led=True)
+        await self._finish_within(_CATCH_UP_SECONDS, self._wait_until_caught_up(led))
+        await self._leave_partitions(led=True)
         # Who goes on fetching would be taken back into the in-sync sets at once.
         self._partitions.suspend()
-        await self._try_hand_over(led=False)
+        await self._leave_partitions(led=False)
 
-    async def _try_hand_over(self, *, led: bool) -> None:
+    async def _leave_partitions(self, *, led: bool) -> None:
         for _ in range(self._options().controlled_shutdown_max_retries + 1):
-            plan = self._plan_hand_over()
+            plan = self._plan_shutdown()
             concerned = [one for one in plan if (one.former.leader == self._broker.id) is led]
             if not await self._states.find_overtaken(concerned):
                 return
 
-    def _plan_hand_over(self) -> list[PlannedState]:
+    def _plan_shutdown(self) -> list[PlannedState]:
         """What is on a failed disk is nothing that this broker still has."""
-        return [*self._plan_leaving(is_whole=True), *self._plan_giving_up()]
+        return [*self._plan_leaving(is_whole=True), *self._plan_offline()]
 
     async def _wait_until_caught_up(self, leading: Sequence[PlannedState]) -> None:
         while not all(map(self._is_caught_up, leading)):
@@ -443,7 +445,7 @@ class BrokerLifecycle:
             return True
         return planned.state.leader in partition.followers.caught_up()
 
-    async def give_up_offline(self) -> None:
+    async def hand_over_offline_replicas(self) -> None:
         """A log directory failed: what was on it is left to others, as far as there are others.
 
         Nobody else would do it: to the cluster this broker is alive. So it is tried until it is
@@ -451,7 +453,7 @@ class BrokerLifecycle:
         """
         while True:
             try:
-                await self._write_until_done(self._plan_giving_up)
+                await self._write_until_done(self._plan_offline)
                 data = encode_log_dir_failure(self._broker.id)
                 await self._coordination.create(znodes.LOG_DIR_EVENT_PREFIX, data, sequential=True)
                 return
@@ -459,7 +461,7 @@ class BrokerLifecycle:
                 _log.warning("partitions on a failed disk are handed over soon: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
 
-    def _plan_giving_up(self) -> list[PlannedState]:
+    def _plan_offline(self) -> list[PlannedState]:
         return self._plan_leaving(is_whole=False)
 
     def _plan_leaving(self, *, is_whole: bool) -> list[PlannedState]:
@@ -477,7 +479,7 @@ class BrokerLifecycle:
             concerns=concerns,
         )
 
-    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    async def _finish_within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work, but not for longer than this; its failure is no reason to stay."""
         try:
             await finish_within(work, self._clock, seconds)

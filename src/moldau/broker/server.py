@@ -94,7 +94,7 @@ class BrokerServer:
         self._failed = asyncio.Event()
         self.failure: str | None = None  # why it cannot go on
         self._services: Services | None = None
-        self._membership: BrokerLifecycle | None = None
+        self._lifecycle: BrokerLifecycle | None = None
         self.listeners: tuple[Listener, ...] = ()  # with their real ports, once started
 
     @property
@@ -136,8 +136,8 @@ class BrokerServer:
     async def stop(self) -> None:
         self.monitoring.begin_stop()
         try:
-            if self._membership is not None:
-                await self._membership.hand_over()
+            if self._lifecycle is not None:
+                await self._lifecycle.run_controlled_shutdown()
         finally:
             await self._closing.aclose()
 
@@ -162,8 +162,8 @@ class BrokerServer:
         listeners = await self._listen(stack)
         figures = listeners.figures
         self.monitoring.connect(self.services, coordination, lambda: figures)
-        membership = await self._join(coordination, parts, is_stopping)
-        self._run(parts, membership)
+        lifecycle = await self._join(coordination, parts, is_stopping)
+        self._run(parts, lifecycle)
         self._require_directory()  # it may have failed while nobody was there to hear of it
         await self._dynamic.wait_until_read()
         listeners.answer()
@@ -185,8 +185,8 @@ class BrokerServer:
         await log_store.open()
 
         async def close() -> None:
-            membership = self._membership
-            broker_epoch = -1 if membership is None else membership.broker_epoch
+            lifecycle = self._lifecycle
+            broker_epoch = -1 if lifecycle is None else lifecycle.broker_epoch
             await log_store.close(broker_epoch=broker_epoch, are_losses_told=broker_epoch >= 0)
 
         stack.push_async_exit(_unless_discarded(close))
@@ -232,8 +232,8 @@ class BrokerServer:
             lease_end=lambda: coordination.lease_end,
             traffics=self.monitoring.figures.traffics,
         )
-        partitions.on_offline = self._give_up_offline
-        partitions.on_return = self._return_late
+        partitions.on_offline = self._hand_over_offline_replicas
+        partitions.on_return = self._reopen_topic
         control = connect_control_plane(
             ports,
             current=self._current,
@@ -330,7 +330,7 @@ class BrokerServer:
         ports, publisher = self._ports, parts.publisher
         publisher.subscribe(self._on_image)
         await publisher.start()
-        membership = self._membership = BrokerLifecycle(
+        lifecycle = self._lifecycle = BrokerLifecycle(
             self._describe(),
             coordination=coordination,
             clock=ports.clock,
@@ -342,17 +342,17 @@ class BrokerServer:
             publisher=publisher,
             partitions=parts.partitions,
         )
-        await membership.join(is_stopping)
+        await lifecycle.join(is_stopping)
         await parts.control.controller.start()
         await parts.partitions.begin(publisher.image)
         warn_of_unconfirmed(publisher.image)
-        return membership
+        return lifecycle
 
-    def _run(self, parts: _Parts, membership: BrokerLifecycle) -> None:
+    def _run(self, parts: _Parts, lifecycle: BrokerLifecycle) -> None:
         """Begin what goes on as long as the broker lives."""
         log_store, partitions, duties = parts.log_store, parts.partitions, self._duties
         duties.require("applying of metadata", partitions.run())
-        duties.require("membership", membership.run())
+        duties.require("membership", lifecycle.run())
         duties.require("in-sync sets", parts.replication.isr_keeper.run())
         duties.keep("controller", parts.control.controller.run)
         duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
@@ -427,7 +427,7 @@ class BrokerServer:
         )
         if self._services is not None:  # while it starts, no partition is served yet
             self._services.partitions.drop_offline(folder)
-            self._give_up_offline()
+            self._hand_over_offline_replicas()
             self._require_directory()
 
     def _require_directory(self) -> None:
@@ -435,16 +435,18 @@ class BrokerServer:
         if failure is not None:
             self._fail(failure)
 
-    def _return_late(self, topic: str) -> None:
+    def _reopen_topic(self, topic: str) -> None:
         """A topic is there again whose logs are here."""
-        if self._membership is not None:
+        if self._lifecycle is not None:
             name = f"return of topic {topic}"
-            self._supervisor.spawn(name, self._membership.return_late(topic))
+            self._supervisor.spawn(name, self._lifecycle.reopen_topic(topic))
 
-    def _give_up_offline(self) -> None:
+    def _hand_over_offline_replicas(self) -> None:
         """Leave partitions that cannot be served here to other brokers."""
-        if self._membership is not None:
-            self._duties.require("giving up of a disk", self._membership.give_up_offline())
+        if self._lifecycle is not None:
+            self._duties.require(
+                "giving up of a disk", self._lifecycle.hand_over_offline_replicas()
+            )
 
     def _metadata_failed(self, name: str, error: BaseException) -> None:
         _log.critical("%s failed, the broker ends: %s", name, error, exc_info=error)

@@ -35,7 +35,7 @@ class SessionNote(NamedTuple):
     is_of_this_folder: bool = True
     """And not of one that the folder was copied from."""
 
-    def is_of_the_dead(self, boot_id: str) -> bool:
+    def is_of_dead_process(self, boot_id: str) -> bool:
         """Whether its process is surely gone, for who holds the folder's lock in this boot."""
         return self.is_of_this_folder and boot_id != "" and boot_id == self.boot_id
 
@@ -104,7 +104,7 @@ class ReplicaLosses:
         self._broker_id = broker_id
         self._missing = missing
         self._kept = kept
-        self.spared: Collection[Path] = ()  # folders in use since the machine was started
+        self.intact_folders: Collection[Path] = ()  # folders in use since the machine was started
 
     def condition_of(self, topic: TopicState, number: int) -> ReplicaCondition:
         key = TopicPartition(topic.name, number)
@@ -114,13 +114,15 @@ class ReplicaLosses:
             is_disk_missing=log is None and self._log_store.has_offline_folder,
             is_missed=log is None and self._log_store.is_missed(key),
             was_served=self._kept.was_served(key),
-            was_spared=log is not None and self._was_spared(log),
+            was_spared=log is not None and self._is_intact(log),
             has_lost_its_end=log is not None and log.has_lost_its_end,
         )
 
-    def _was_spared(self, log: Log) -> bool:
+    def _is_intact(self, log: Log) -> bool:
         folder = log.directory.folder
-        return self._missing.was_in_use(folder) and (folder in self.spared or log.was_closed)
+        return self._missing.was_in_use(folder) and (
+            folder in self.intact_folders or log.was_closed
+        )
 
     # Holes inside
 
@@ -160,7 +162,7 @@ class ReplicaLosses:
 
     # Folders that are gone
 
-    def tell_of_missed(self, image: MetadataImage) -> None:
+    def log_missing_folders(self, image: MetadataImage) -> None:
         """Say what has become of the partitions, and forget logs that nobody wants any more."""
         for key in sorted(self._log_store.checkpoints.missed):
             state = image.find_partition(*key)
@@ -183,10 +185,10 @@ class ReplicaLosses:
 
     # What nobody can be told
 
-    async def note_untold(self, image: MetadataImage) -> None:
+    async def note_unreported(self, image: MetadataImage) -> None:
         """Call it when the states of an image say what the logs of their partitions are worth."""
         for key, log in tuple(self._log_store.logs.items()):
-            if self._was_spared(log) and not log.has_lost_its_end:
+            if self._is_intact(log) and not log.has_lost_its_end:
                 continue
             topic = image.topics.get(key.topic)
             if topic is None or not self._is_told(topic, key.partition):
@@ -195,9 +197,9 @@ class ReplicaLosses:
                 except StorageError as error:
                     _log.error("cannot note what %s has lost: %s", key, error)
         for topic in image.topics.values():
-            await self.forget_untold(topic)
+            await self.forget_reported(topic)
 
-    async def forget_untold(self, topic: TopicState) -> None:
+    async def forget_reported(self, topic: TopicState) -> None:
         """The states of a topic say what its logs here are worth."""
         for number in range(len(topic.partitions)):
             log = self._find_log(topic, number)

@@ -210,7 +210,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "BrokerLifecycle._come_back",
+                "BrokerLifecycle._prepare_registration",
                 "note.boot_id == self._boot_id",
                 "note.boot_id",
             ),
@@ -235,11 +235,11 @@ MUTANTS = (
             Edit(
                 _MEMBERSHIP,
                 "BrokerLifecycle.join",
-                "await self._come_back(notes)\n"
+                "await self._prepare_registration(notes)\n"
                 "await self._missing.note(self._publisher.image)\n"
                 "await self._register()",
                 "await self._register()\n"
-                "await self._come_back(notes)\n"
+                "await self._prepare_registration(notes)\n"
                 "await self._missing.note(self._publisher.image)",
             ),
         ),
@@ -331,14 +331,14 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "BrokerLifecycle._come_back",
+                "BrokerLifecycle._prepare_registration",
                 "written = await self._write_until_done(self._plan_return)\n"
-                "await self._worth.retire_incomplete(self._publisher.image.topics.values(), "
+                "await self._losses.retire_incomplete(self._publisher.image.topics.values(), "
                 "written)",
                 "topics = self._publisher.image.topics\n"
                 "states = {TopicPartition(name, number): state for name, topic in "
                 "topics.items() for number, state in enumerate(topic.partitions)}\n"
-                "await self._worth.retire_incomplete(topics.values(), states)\n"
+                "await self._losses.retire_incomplete(topics.values(), states)\n"
                 "await self._write_until_done(self._plan_return)",
             ),
         ),
@@ -354,9 +354,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.broker.unclean_shutdown",
-                "ReplicaLosses._was_spared",
-                "self._missing.was_in_use(folder) and (folder in self.spared or log.was_closed)",
-                "folder in self.spared or log.was_closed",
+                "ReplicaLosses._is_intact",
+                "self._missing.was_in_use(folder) and (folder in self.intact_folders or log.was_closed)",
+                "folder in self.intact_folders or log.was_closed",
             ),
         ),
         seeds=Seeds(kinds=("UNMOUNT", "CRASH"), by=("REP-6",)),
@@ -372,8 +372,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "BrokerLifecycle._come_back",
-                "await self._worth.note_untold(self._publisher.image)",
+                "BrokerLifecycle._prepare_registration",
+                "await self._losses.note_unreported(self._publisher.image)",
             ),
         ),
         tests=(
@@ -532,7 +532,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "BrokerLifecycle._look_for_registration",
+                "BrokerLifecycle._check_registration",
                 "own is None or own.epoch != self.broker_epoch",
                 "own is None and self.broker_epoch < 0",
             ),
@@ -546,7 +546,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.broker.unclean_shutdown",
-                "SessionNote.is_of_the_dead",
+                "SessionNote.is_of_dead_process",
                 "self.is_of_this_folder",
             ),
         ),

@@ -90,7 +90,7 @@ class Machine:
         if self.broker is None:
             return
         self._is_killed = True
-        self.broker._membership = None  # nothing is handed over
+        self.broker._lifecycle = None  # nothing is handed over
         await self.stop()
         self.files.remove(DATA / CLEAN_SHUTDOWN_FILE)
 

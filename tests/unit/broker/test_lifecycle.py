@@ -107,7 +107,7 @@ def test_who_was_elected_before_the_broker_was_back_is_not_overlooked() -> None:
         await cluster.create(one, "clicks", [2, 1, 3])
         assert two.broker is not None
         assert two.session is not None
-        registration = two.broker._membership._registration
+        registration = two.broker._lifecycle._registration
         register = registration.register
 
         async def elect_and_register(broker: BrokerState) -> BrokerState:
@@ -354,7 +354,7 @@ def test_who_goes_because_its_disk_failed_may_not_lead_later() -> None:
         await cluster.until(lambda: one.led("clicks")[:2] == (1, (1, 2)))
         assert two.broker is not None
         (directory,) = two.services.log_store.directories
-        two.broker._membership.give_up_offline = asyncio.Event().wait  # it goes before
+        two.broker._lifecycle.hand_over_offline_replicas = asyncio.Event().wait  # it goes before
         directory.fail(OSError(errno.EIO, "broken"))
         await wait_until_idle()
         assert two.broker.failure is not None

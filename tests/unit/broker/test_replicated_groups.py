@@ -99,8 +99,8 @@ def is_behind(machine: Machine, other: Machine) -> bool:
 
 def publisher_of(machine: Machine) -> MetadataPublisher:
     assert machine.broker is not None
-    assert machine.broker._membership is not None
-    return machine.broker._membership._publisher
+    assert machine.broker._lifecycle is not None
+    return machine.broker._lifecycle._publisher
 
 
 @CLOCKS_DIFFER

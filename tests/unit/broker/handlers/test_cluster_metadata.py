@@ -46,8 +46,8 @@ def test_a_broker_tells_of_itself_also_while_nobody_is_registered() -> None:
         assert await cluster.create(one, "clicks", [1]) == 0
         assert one.broker is not None
         assert one.session is not None
-        assert one.broker._membership is not None
-        registration = one.broker._membership._registration
+        assert one.broker._lifecycle is not None
+        registration = one.broker._lifecycle._registration
         may_register = asyncio.Event()
         register = registration.register
 

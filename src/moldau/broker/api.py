@@ -285,7 +285,7 @@ class RequestContext:
     """One is made for each request. Slots, and not a named tuple: they are read in a seventh of
     the time, and handlers read a dozen of them."""
 
-    __slots__ = ("charge", "connection", "figures", "header", "sasl", "services", "version")
+    __slots__ = ("connection", "figures", "header", "sasl", "services", "throttle", "version")
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class RequestContext:
         connection: Connection,
         services: Services,
         figures: ApiFigures | None = None,
-        charge: RequestThrottle | None = None,
+        throttle: RequestThrottle | None = None,
         sasl: SaslSession | None = None,
     ) -> None:
         self.header = header
@@ -301,7 +301,7 @@ class RequestContext:
         self.connection = connection
         self.services = services
         self.figures = figures
-        self.charge = charge  # None while there are no quotas
+        self.throttle = throttle  # None while there are no quotas
         self.sasl = sasl  # the login of the connection, on listeners that ask for one
 
     @property

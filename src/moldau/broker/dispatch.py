@@ -249,9 +249,9 @@ class RequestPump:
 
     def release(self) -> None:
         self._is_held = False
-        self._take_up()
+        self._release_held_frame()
 
-    def _take_up(self) -> None:
+    def _release_held_frame(self) -> None:
         frame = self._held
         if frame is not None and not self._is_held:
             self._held = None
@@ -266,9 +266,9 @@ class RequestPump:
             header, position = read_request_header(frame)
             handler = self._table.find(header)
             if handler is None:
-                self._load(header, frame)
+                self._load_handler(header, frame)
                 return
-            if (self._owed or not connection.is_heard) and self._is_put_off(header, frame):
+            if (self._owed or not connection.is_heard) and self._is_postponed(header, frame):
                 return
             module = handler.module
             if len(frame) > handler.max_bytes:
@@ -277,12 +277,12 @@ class RequestPump:
             figures = handler.figures
             left = figures.left = figures.left - 1
             began = self._monotonic() if left <= 0 else NOT_TIMED
-            charge = (
+            throttle = (
                 make_throttle(header, len(frame), connection, services)
                 if services.quotas.is_enabled
                 else None
             )
-            context = RequestContext(header, connection, services, figures, charge, self._sasl)
+            context = RequestContext(header, connection, services, figures, throttle, self._sasl)
             answer = (
                 _answer(cast(Handler, module), frame, position, context)
                 if handler.handle_frame is None
@@ -295,16 +295,16 @@ class RequestPump:
             _log.exception("a request of %s failed", connection.id)
             connection.close("internal error")
             return
-        if charge is not None:
-            self._take_charged(module, answer, charge, figures, began)
+        if throttle is not None:
+            self._finish_throttled(module, answer, throttle, figures, began)
         elif isinstance(answer, list) and not self._owed:
             connection.send(answer)
             if left <= 0:
                 figures.note_timed(self._monotonic() - began)
         else:
-            self._take(module, answer, figures, began)
+            self._finish_response(module, answer, figures, began)
 
-    def _is_put_off(self, header: RequestHeader, frame: memoryview) -> bool:
+    def _is_postponed(self, header: RequestHeader, frame: memoryview) -> bool:
         """Whether a request waits, or is not answered at all."""
         if not self._connection.is_heard and header.api_key not in _SENT_AND_GONE:
             self._connection.skip_answer()  # it only asks, and nobody is left to be told
@@ -314,7 +314,7 @@ class RequestPump:
             return True
         return False
 
-    def _load(self, header: RequestHeader, frame: memoryview) -> None:
+    def _load_handler(self, header: RequestHeader, frame: memoryview) -> None:
         """Nobody has asked for this API and version before."""
         if not self._table.is_served(header):
             # As Kafka: the body cannot be read, so neither can what follows be trusted.
@@ -341,39 +341,39 @@ class RequestPump:
         else:
             self.release()
 
-    def _take_charged(
+    def _finish_throttled(
         self,
         module: ModuleType,
         answer: list[Chunk] | Awaitable[Answer] | DeferredResponse | DelayedFetch | None,
-        charge: RequestThrottle,
+        throttle: RequestThrottle,
         figures: ApiFigures,
         began: float,
     ) -> None:
         """An answer to a client that may have a quota, and then has to wait when it exceeds it."""
         if answer is None or isinstance(answer, list):
-            self._maybe_mute(charge)
-            self._take(module, answer, figures, began)
-            charge.end()
+            self._mute_if_throttled(throttle)
+            self._finish_response(module, answer, figures, began)
+            throttle.end()
         elif isinstance(answer, DelayedFetch):
-            self._delay(answer, figures, began, charge)
+            self._wait_for_fetch(answer, figures, began, throttle)
         elif isinstance(answer, DeferredResponse):
-            self._maybe_mute(charge)  # for what was produced
-            later = DeferredResponse(self._charge_later(answer.work, charge))
-            self._take(module, later, figures, began)
+            self._mute_if_throttled(throttle)  # for what was produced
+            later = DeferredResponse(self._charge_when_done(answer.work, throttle))
+            self._finish_response(module, later, figures, began)
         else:
-            self._take(module, self._charge_later(answer, charge), figures, began)
+            self._finish_response(module, self._charge_when_done(answer, throttle), figures, began)
 
-    async def _charge_later(self, work: Awaitable[Answer], charge: RequestThrottle) -> Answer:
-        answer = await MeasuredWork(work, charge)
-        self._maybe_mute(charge)
+    async def _charge_when_done(self, work: Awaitable[Answer], throttle: RequestThrottle) -> Answer:
+        answer = await MeasuredWork(work, throttle)
+        self._mute_if_throttled(throttle)
         return answer
 
-    def _maybe_mute(self, charge: RequestThrottle) -> None:
-        if charge.throttle_ms:
+    def _mute_if_throttled(self, throttle: RequestThrottle) -> None:
+        if throttle.throttle_ms:
             self._muted = self._muted or MutedConnection(self._connection, self._services)
-            self._muted.mute(charge)
+            self._muted.mute(throttle)
 
-    def _take(
+    def _finish_response(
         self,
         module: ModuleType,
         answer: list[Chunk] | Awaitable[Answer] | DeferredResponse | DelayedFetch | None,
@@ -390,27 +390,27 @@ class RequestPump:
                 self._send(answer)
             return
         if isinstance(answer, DelayedFetch):
-            self._delay(answer, figures, began)
+            self._wait_for_fetch(answer, figures, began)
             return
         figures.left += 1  # it was not answered at once, and is timed from here on
         began = self._monotonic() if began == NOT_TIMED else began
         if isinstance(answer, DeferredResponse):
-            self._owe(module, answer, figures, began)
+            self._defer_response(module, answer, figures, began)
         else:
             name = f"{module.API.name} of {self._connection.id}"
-            task = self._supervisor.spawn(name, self._finish(answer, figures, began))
+            task = self._supervisor.spawn(name, self._await_response(answer, figures, began))
             if module.API.changes_cluster:
                 return
             self._task = task
             if self._client_is_gone:
                 self._end_task()
 
-    def _delay(
+    def _wait_for_fetch(
         self,
         answer: DelayedFetch,
         figures: ApiFigures,
         began: float,
-        charge: RequestThrottle | None = None,
+        throttle: RequestThrottle | None = None,
     ) -> None:
         figures.left += 1  # as above
         began = self._monotonic() if began == NOT_TIMED else began
@@ -421,8 +421,8 @@ class RequestPump:
                 _log.error("a request of %s failed", self._connection.id, exc_info=chunks)
                 self._connection.close("internal error")
                 return
-            if charge is not None:
-                self._maybe_mute(charge)
+            if throttle is not None:
+                self._mute_if_throttled(throttle)
             figures.note_waited(self._monotonic() - began)
             self._send(chunks)
 
@@ -431,7 +431,9 @@ class RequestPump:
         if self._client_is_gone:
             self._end_task()
 
-    async def _finish(self, answer: Awaitable[Answer], figures: ApiFigures, began: float) -> None:
+    async def _await_response(
+        self, answer: Awaitable[Answer], figures: ApiFigures, began: float
+    ) -> None:
         chunks: Answer = None
         try:
             chunks = await answer
@@ -459,21 +461,21 @@ class RequestPump:
         else:
             self._connection.send(chunks)
 
-    def _owe(
+    def _defer_response(
         self, module: ModuleType, answer: DeferredResponse, figures: ApiFigures, began: float
     ) -> None:
         owed = self._owed
         if owed is None:
             owed = self._owed = ResponseQueue()
         name = f"{module.API.name} of {self._connection.id}"
-        work = self._finish_owed(owed, owed.owe(), answer.work, figures, began)
+        work = self._await_deferred(owed, owed.owe(), answer.work, figures, began)
         task = self._supervisor.spawn(name, work)
         self._owed_tasks[task] = None
         if self._client_is_gone:
             _cancel_soon(task)
         self._connection.owe_answer()
 
-    async def _finish_owed(
+    async def _await_deferred(
         self,
         owed: ResponseQueue,
         place: PendingResponse,
@@ -495,7 +497,7 @@ class RequestPump:
             for leaving in owed.answer(place, chunks or ()):
                 self._connection.send_owed(leaving)
             if not owed:
-                self._take_up()
+                self._release_held_frame()
 
     def on_client_gone(self) -> None:
         self._client_is_gone = True
@@ -551,7 +553,7 @@ def _encode(api: ServedApi, values: Values, context: RequestContext, version: in
     header = context.header
     message_class = response_class(api.key, version)
     _count_errors(values, message_class, context)
-    throttle_ms = 0 if context.charge is None else context.charge.charge_time()
+    throttle_ms = 0 if context.throttle is None else context.throttle.charge_time()
     values = {"throttle_time": throttle_ms, **values}
     body = encode_values(message_class, values, api.droppable)
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]

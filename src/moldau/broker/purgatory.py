@@ -203,7 +203,6 @@ class DelayedFetch(FetchWait):
     """`begin` or `await` it, once; `cancel` it when nobody waits for the answer any more."""
 
     __slots__ = (
-        "_charge",
         "_is_due",
         "_is_late",
         "_is_over",
@@ -211,6 +210,7 @@ class DelayedFetch(FetchWait):
         "_on_answer",
         "_services",
         "_session",
+        "_throttle",
         "_timer",
     )
 
@@ -221,7 +221,7 @@ class DelayedFetch(FetchWait):
         missing_bytes: int,
         max_wait_ms: int,
         services: Services,
-        charge: RequestThrottle | None,
+        throttle: RequestThrottle | None,
         *,
         hears_commits: bool,
     ) -> None:
@@ -230,7 +230,7 @@ class DelayedFetch(FetchWait):
         self._session = session
         self._look = look
         self._services = services
-        self._charge = charge
+        self._throttle = throttle
         self._on_answer: OnAnswer | None = None
         self._is_due = False  # a look is to come
         self._is_late = False  # the time is over
@@ -238,8 +238,8 @@ class DelayedFetch(FetchWait):
         session.waits[self] = None
         services.purgatory.fetches += 1
         self._timer: Timer = services.clock.call_later(max_wait_ms / 1000, self._be_late)
-        if charge is not None:
-            charge.pause()
+        if throttle is not None:
+            throttle.pause()
 
     def begin(self, on_answer: OnAnswer) -> None:
         """Have the answer told, or why there is none; not before the next turn of the loop."""
@@ -281,15 +281,15 @@ class DelayedFetch(FetchWait):
             return
         self._is_due = False
         found: list[Chunk] | int | Exception
-        charge = self._charge
-        if charge is not None:
-            charge.go_on()
+        throttle = self._throttle
+        if throttle is not None:
+            throttle.resume()
         try:
             found = self._look(self._is_late)
         except Exception as error:  # noqa: BLE001 who waits for the answer decides what it costs
             found = error
-        if charge is not None:
-            charge.pause()
+        if throttle is not None:
+            throttle.pause()
         if isinstance(found, int):
             self.missing_bytes = found
         else:

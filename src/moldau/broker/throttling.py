@@ -149,13 +149,13 @@ class RequestThrottle:
             self._used += self._quotas.clock.monotonic() - self._began
             self._began = None
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._began = self._quotas.clock.monotonic()
 
     def _take_used(self) -> float:
         if self._began is not None:
             self.pause()
-            self.go_on()
+            self.resume()
         used, self._used = self._used, 0.0
         return used
 
@@ -180,12 +180,12 @@ class MutedConnection:
         self._timer: Timer | None = None
         self._until = 0.0
 
-    def mute(self, charge: RequestThrottle) -> None:
+    def mute(self, throttle: RequestThrottle) -> None:
         """What was answered last counts: it knows of everything that is owed."""
         self._connection.mute()
-        self._wait(charge.throttle_ms / 1000)
-        if charge.waiting is not None:
-            self._quotas.note_waiting(self._shorten, charge.waiting)
+        self._wait(throttle.throttle_ms / 1000)
+        if throttle.waiting is not None:
+            self._quotas.note_waiting(self._shorten, throttle.waiting)
 
     def end(self) -> None:
         """The connection is closed, or the client waits no more."""
@@ -217,10 +217,10 @@ def make_throttle(
     client_id = header.client_id or ""
     if client_id.startswith(_BROKER_PREFIX) and _is_broker(client_id, connection, services):
         return None
-    charge = RequestThrottle(services.quotas, connection.principal.name, client_id)
+    throttle = RequestThrottle(services.quotas, connection.principal.name, client_id)
     if header.api_key == PRODUCE.key:
-        charge.produce(size_bytes)
-    return charge
+        throttle.produce(size_bytes)
+    return throttle
 
 
 def _is_broker(client_id: str, connection: Connection, services: Services) -> bool:
@@ -240,26 +240,26 @@ def _is_broker(client_id: str, connection: Connection, services: Services) -> bo
 class MeasuredWork(Awaitable[T]):
     """Work whose steps are charged, and not the time between them."""
 
-    __slots__ = ("_charge", "_work")
+    __slots__ = ("_throttle", "_work")
 
-    def __init__(self, work: Awaitable[T], charge: RequestThrottle) -> None:
+    def __init__(self, work: Awaitable[T], throttle: RequestThrottle) -> None:
         self._work = work
-        self._charge = charge
-        charge.pause()
+        self._throttle = throttle
+        throttle.pause()
 
     def __await__(self) -> Generator[Any, Any, T]:
         steps = self._work.__await__()
         value: object = None
         error: BaseException | None = None
         while True:
-            self._charge.go_on()
+            self._throttle.resume()
             try:
                 waited_for = steps.send(value) if error is None else steps.throw(error)
             except StopIteration as end:
                 result: T = end.value
                 return result
             finally:
-                self._charge.pause()
+                self._throttle.pause()
             value = error = None
             try:
                 value = yield waited_for

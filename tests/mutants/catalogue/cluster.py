@@ -355,7 +355,8 @@ MUTANTS = (
             Edit(
                 "moldau.broker.unclean_shutdown",
                 "ReplicaLosses._is_intact",
-                "self._missing.was_in_use(folder) and (folder in self.intact_folders or log.was_closed)",
+                "self._missing.was_in_use(folder) and "
+                "(folder in self.intact_folders or log.was_closed)",
                 "folder in self.intact_folders or log.was_closed",
             ),
         ),

@@ -39,7 +39,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _DISPATCH,
-                "RequestPump._is_put_off",
+                "RequestPump._is_postponed",
                 "self._owed and header.api_key != PRODUCE.key",
                 "False",
             ),
@@ -176,7 +176,10 @@ MUTANTS = (
         breaks="a request that changes the cluster is cancelled in its middle, and not audited",
         edits=(
             Edit(
-                "moldau.broker.dispatch", "RequestPump._take", "module.API.changes_cluster", "False"
+                "moldau.broker.dispatch",
+                "RequestPump._finish_response",
+                "module.API.changes_cluster",
+                "False",
             ),
         ),
         tests=(

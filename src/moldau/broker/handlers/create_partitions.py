@@ -56,8 +56,8 @@ async def _grow(
     error: KafkaError | None = None
     try:
         require_topic(context, AclOperation.ALTER, topic.name)
-        if context.charge is not None and not validate_only:
-            await _charge(topic, assignments, context.charge, context)
+        if context.throttle is not None and not validate_only:
+            await _charge(topic, assignments, context.throttle, context)
         await context.services.admin.create_partitions(
             topic.name, topic.count, assignments, validate_only=validate_only
         )
@@ -75,7 +75,7 @@ def _answer(name: str, error: KafkaError | None) -> Values:
 async def _charge(
     topic: CreatePartitionsTopic,
     assignments: Sequence[Sequence[int]] | None,
-    charge: RequestThrottle,
+    throttle: RequestThrottle,
     context: RequestContext,
 ) -> None:
     """Every new partition is a change; one that would not be made costs nothing."""
@@ -85,4 +85,4 @@ async def _charge(
     )
     known = services.image.topics.get(topic.name)
     added = len(grown.partitions) - (0 if known is None else len(known.partitions))
-    charge.mutate(added, is_strict=context.version >= _FIRST_REFUSED)
+    throttle.mutate(added, is_strict=context.version >= _FIRST_REFUSED)

@@ -93,8 +93,8 @@ async def _create(topic: CreatableTopic, validate_only: bool, context: RequestCo
         spec = _spec_of(topic)
         if spec.branch_of is not None:
             _authorize_branch(spec.branch_of, context)
-        if context.charge is not None and not validate_only:
-            await _charge(spec, context.charge, context)
+        if context.throttle is not None and not validate_only:
+            await _charge(spec, context.throttle, context)
         made = await context.services.admin.create_topic(spec, validate_only=validate_only)
     except KafkaError as error:
         audit_change(context, f"Topic:{topic.name}", error)
@@ -120,11 +120,11 @@ def _authorize_branch(source: str, context: RequestContext) -> None:
         raise TopicAuthorizationError(message)
 
 
-async def _charge(spec: TopicSpec, charge: RequestThrottle, context: RequestContext) -> None:
+async def _charge(spec: TopicSpec, throttle: RequestThrottle, context: RequestContext) -> None:
     """Every partition is a change; one that would not be made costs nothing."""
     planned = await context.services.admin.create_topic(spec, validate_only=True)
     is_strict = context.version >= _FIRST_REFUSED
-    charge.mutate(len(planned.partitions), is_strict=is_strict)
+    throttle.mutate(len(planned.partitions), is_strict=is_strict)
 
 
 def _spec_of(topic: CreatableTopic) -> TopicSpec:

@@ -79,9 +79,9 @@ async def _delete(name: str | None, topic_id: UUID | None, context: RequestConte
         elif topic_id is not None:
             raise InvalidRequestError("a topic is deleted by its name or by its id, not by both")
         require_topic(context, AclOperation.DELETE, name)
-        if context.charge is not None and (known := services.image.topics.get(name)):
+        if context.throttle is not None and (known := services.image.topics.get(name)):
             is_strict = context.version >= _FIRST_REFUSED
-            context.charge.mutate(len(known.partitions), is_strict=is_strict)
+            context.throttle.mutate(len(known.partitions), is_strict=is_strict)
         await services.admin.delete_topic(name)
     except KafkaError as refused:
         error = refused

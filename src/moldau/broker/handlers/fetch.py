@@ -94,10 +94,10 @@ def handle_frame(
         context.count_error(error.code.value)
         return _encode(context, (), NO_SESSION, error.code.value)
     session = plan.session
-    if context.charge is not None and request.replica_id < 0:
-        if not context.charge.may_fetch():
+    if context.throttle is not None and request.replica_id < 0:
+        if not context.throttle.may_fetch():
             return _answer_nothing(plan, context)
-        request = _within_quota(request, context.charge)
+        request = _within_quota(request, context.throttle)
     wanted = _asked_once(request) if session is None else session.in_turn()
     results, size_bytes = read_partitions(wanted, request, context, is_first=True)
     if (
@@ -113,8 +113,8 @@ def handle_frame(
     return _wait(session, plan.is_incremental, request, context, request.min_bytes - size_bytes)
 
 
-def _within_quota(request: FetchRequest, charge: RequestThrottle) -> FetchRequest:
-    allowed_bytes = charge.allowed_fetch_bytes()
+def _within_quota(request: FetchRequest, throttle: RequestThrottle) -> FetchRequest:
+    allowed_bytes = throttle.allowed_fetch_bytes()
     return request._replace(
         min_bytes=min(request.min_bytes, allowed_bytes),
         max_bytes=min(request.max_bytes, allowed_bytes),
@@ -154,7 +154,7 @@ def _wait(
         missing_bytes,
         request.max_wait_ms,
         context.services,
-        context.charge,
+        context.throttle,
         hears_commits=is_consumer or _is_read_from(context),
     )
 
@@ -283,8 +283,8 @@ def _answer(
 ) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
     session = plan.session
-    if context.charge is not None:
-        context.charge.fetch(
+    if context.throttle is not None:
+        context.throttle.fetch(
             sum(one.read.records.length for one in results if one.read and one.read.records)
         )
     leaders: CurrentLeaders | None = None  # made when there is an error, which is seldom
@@ -379,7 +379,7 @@ def _encode(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     _, version, correlation_id, _ = context.header
-    throttle_ms = 0 if context.charge is None else context.charge.charge_time()
+    throttle_ms = 0 if context.throttle is None else context.throttle.charge_time()
     chunks, _ = encode_fetch_frame(
         version, correlation_id, topics, throttle_ms, error_code, session_id, node_endpoints
     )

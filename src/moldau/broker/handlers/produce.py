@@ -275,7 +275,7 @@ def _refuse(index: int, error: KafkaError) -> ProducedPartition:
 def _answer(
     acks: int, topics: Topics, context: RequestContext, *, has_errors: bool
 ) -> list[Chunk] | None:
-    throttle_ms = 0 if context.charge is None else context.charge.charge_time()
+    throttle_ms = 0 if context.throttle is None else context.throttle.charge_time()
     if acks == 0:
         _close_on_error(topics, context)
         return None

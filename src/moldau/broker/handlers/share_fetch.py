@@ -104,14 +104,14 @@ def _require_no_fetch(request: ShareFetchRequest) -> None:
 
 
 def _may_fetch(context: RequestContext) -> bool:
-    return context.charge is None or context.charge.may_fetch()
+    return context.throttle is None or context.throttle.may_fetch()
 
 
 def _limits_of(request: ShareFetchRequest, context: RequestContext) -> _Limits:
     is_exact = context.version >= _FIRST_WITH_MODES and request.share_acquire_mode == _RECORD_LIMIT
     max_bytes = min(request.max_bytes, context.services.options.fetch_max_bytes)
-    if context.charge is not None:
-        max_bytes = min(max_bytes, context.charge.allowed_fetch_bytes())
+    if context.throttle is not None:
+        max_bytes = min(max_bytes, context.throttle.allowed_fetch_bytes())
     return _Limits(
         Wanted(request.max_records, request.batch_size, is_exact),
         min(request.min_bytes, max_bytes),
@@ -258,9 +258,9 @@ def _answer(
     session: ShareSession, acknowledged: Acknowledged, found: _Found, context: RequestContext
 ) -> list[Chunk]:
     """What there is to say: of what was found, acknowledged, or has to be told in any case."""
-    if context.charge is not None:
+    if context.throttle is not None:
         reads = (one for one in found.values() if isinstance(one, ShareRead))
-        context.charge.fetch(sum(one.size_bytes for one in reads))
+        context.throttle.fetch(sum(one.size_bytes for one in reads))
     leaders = CurrentLeaders(context)
     topics: dict[UUID, list[SharedPartition]] = {}
     silent = [key for key, is_due in session.partitions.items() if is_due]
@@ -310,4 +310,4 @@ def _refuse(error: KafkaError, context: RequestContext) -> list[Chunk]:
 
 def _charge_time(context: RequestContext) -> int:
     """How long the client has to wait before its next request, in milliseconds."""
-    return 0 if context.charge is None else context.charge.charge_time()
+    return 0 if context.throttle is None else context.throttle.charge_time()

@@ -180,14 +180,14 @@ async def _make_missing(
     denied = [name for name in names if not may_create_topic(context, name)]
     if denied:
         return _tell(answer, f"Unauthorized to CREATE on topics {', '.join(denied)}")
-    charge = context.charge
-    if charge is not None and charge.owes_mutations:
+    throttle = context.throttle
+    if throttle is not None and throttle.owes_mutations:
         return _tell(answer, "Creation failed: controller_mutation_rate is exceeded")
 
     def on_made(topic: CreatableTopic) -> None:
         audit_change(context, f"Topic:{topic.name}")
-        if charge is not None:
-            charge.note_mutations(topic.partition_count)
+        if throttle is not None:
+            throttle.note_mutations(topic.partition_count)
 
     faults = await context.services.internal_topics.make(answer.missing, on_made)
     if not faults:

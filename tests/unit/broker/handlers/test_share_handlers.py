@@ -141,7 +141,7 @@ class Member:
         header = RequestHeader(api.key, version, 9, "test")
         services, connection = self.bench.services, cast("Any", self.connection)
         charge = make_throttle(header, 0, connection, services) if self.is_charged else None
-        context = RequestContext(header, connection, services, charge=charge)
+        context = RequestContext(header, connection, services, throttle=charge)
         request = fit(load_request_schema(api.key, version), values)
         if not api.by_hand:
             return await self.bench.call_as(handler, version, request, context)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from moldau.clock import finish_within
 from moldau.errors import ErrorCode, KafkaError, RequestTimedOutError
 from moldau.metrics.figures import ApiFigures
-from moldau.model import Principal
+from moldau.model import AclOperation, Principal
 from moldau.net.port import Chunk, Connection
 from moldau.wire.apis import Api
 from moldau.wire.headers import RequestHeader
@@ -87,10 +87,18 @@ class ServedApi(NamedTuple):
     changes_cluster: bool
     """A request is finished, and audited, when the client has gone. It may have gone on purpose:
     what was sent to the store is done there, whoever waits for it."""
+    cluster_operation: AclOperation | None
+    """The right on the cluster that every request takes (`authorization.authorize`); None where the
+    rights depend on what a request names."""
 
 
 def serves(
-    api: Api, *, droppable: Iterable[str] = (), by_hand: bool = False, changes_cluster: bool = False
+    api: Api,
+    *,
+    needs: AclOperation | None = None,
+    droppable: Iterable[str] = (),
+    by_hand: bool = False,
+    changes_cluster: bool = False,
 ) -> ServedApi:
     """Declare an API, in the versions that the table names."""
     first, last = api.served
@@ -102,6 +110,7 @@ def serves(
         droppable=frozenset((*droppable, "throttle_time")),
         by_hand=by_hand,
         changes_cluster=changes_cluster,
+        cluster_operation=needs,
     )
 
 

@@ -46,6 +46,18 @@ from moldau.tasks import TaskSupervisor
 
 _LENGTH: Final = struct.Struct(">i")
 
+_log = logging.getLogger("moldau.broker.security")
+_API_KEY: Final = struct.Struct(">h")
+MECHANISMS_BY_NUMBER: Final[Mapping[int, str]] = MappingProxyType(
+    {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+)
+_requests_log = logging.getLogger("moldau.broker.requests")
+_SECONDS_BETWEEN_WARNINGS: Final = 5.0
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+NO_TIME: Final = _EPOCH
+"""Where there is no token to tell a time of. Kafka says -1, which not every client can read, and
+none looks at."""
+
 
 class SaslSession:
     """Who is at the other end, as far as it is known. One for each connection."""
@@ -199,11 +211,6 @@ def _refusal(code: ErrorCode, message: str) -> Values:
     return {"error_code": code, "error_message": message, "auth_bytes": b"", "session_lifetime": 0}
 
 
-_log = logging.getLogger("moldau.broker.security")
-
-_API_KEY: Final = struct.Struct(">h")
-
-
 class SaslGate:
     """The receiver behind a connection of a SASL listener. Implements `net.port.FrameReceiver`."""
 
@@ -263,18 +270,8 @@ class SaslGate:
         self._pump.on_closed()
 
 
-MECHANISMS_BY_NUMBER: Final[Mapping[int, str]] = MappingProxyType(
-    {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-)
-
-
 def number_of(mechanism: str) -> int:
     return next(number for number, name in MECHANISMS_BY_NUMBER.items() if name == mechanism)
-
-
-_requests_log = logging.getLogger("moldau.broker.requests")
-
-_SECONDS_BETWEEN_WARNINGS: Final = 5.0
 
 
 class RefusedClients:
@@ -303,12 +300,6 @@ class RefusedClients:
         more = f"; {self._untold} more were refused before it" if self._untold else ""
         self._untold = 0
         _requests_log.warning("refused %s: %s%s", what, reason, more)
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NO_TIME: Final = _EPOCH
-"""Where there is no token to tell a time of. Kafka says -1, which not every client can read, and
-none looks at."""
 
 
 def require_known_client(context: RequestContext) -> None:

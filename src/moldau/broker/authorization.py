@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from moldau.broker.api import RequestContext
+from moldau.broker.api import RequestContext, ServedApi
 from moldau.clock import Clock
 from moldau.cluster.acl_writer import AclWriter
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -114,6 +114,19 @@ def find_cluster_refusal(context: RequestContext, operation: AclOperation) -> Ka
     if may_cluster(context, operation):
         return None
     return ClusterAuthorizationError(refusal(context, operation, _CLUSTER, CLUSTER_NAME))
+
+
+def find_refusal(context: RequestContext, api: ServedApi) -> KafkaError | None:
+    """The same, for the right that the API declares."""
+    operation = api.cluster_operation
+    return None if operation is None else find_cluster_refusal(context, operation)
+
+
+def authorize(context: RequestContext, api: ServedApi) -> None:
+    """Raise unless the client has the right on the cluster that the API declares."""
+    error = find_refusal(context, api)
+    if error is not None:
+        raise error
 
 
 def may_see(
@@ -242,13 +255,13 @@ def _allowed(context: RequestContext, resource_type: AclResourceType, name: str)
     )
 
 
-def authorize_acls(context: RequestContext, operation: AclOperation) -> None:
-    """DESCRIBE to see lists, ALTER to change them; of the cluster, as in Kafka."""
+def authorize_acls(context: RequestContext, api: ServedApi) -> None:
+    """The same, for APIs of access control lists, which need an authorizer."""
     if context.services.authorizer is None:
         raise SecurityDisabledError(
             "no authorizer is configured: set authorizer.class.name on every broker"
         )
-    require_cluster(context, operation)
+    authorize(context, api)
 
 
 def read_filter(row: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:

@@ -11,8 +11,9 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from moldau.broker.inter_broker import send_request
 from moldau.clock import Clock, finish_within
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.controller_election import ControllerElection
@@ -31,20 +32,22 @@ from moldau.errors import (
 )
 from moldau.model import BRANCH_OF
 from moldau.net.peer import Peer
-from moldau.wire.messages import encode_request, parse_response
-from moldau.wire.shape import fit
-from moldau.wire.versions import request_class
+from moldau.wire.apis import CREATE_TOPICS
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsResponse
 
     from moldau.coordinators.groups.rules.streams_topology import CreatableTopic
 
-
-CREATE_TOPICS: Final = 19
-VERSION: Final = 7
+CREATE_TOPICS_VERSION: Final = 7
 TIMEOUT_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.1
+
+WAIT_SECONDS: Final = 2.0
+"""So long an answer waits at most."""
+RETRY_SECONDS: Final = 5.0
+"""A topic that could not be made is not tried again before, however many members report."""
+_log = logging.getLogger("moldau.coordinators")
 
 
 class AutoTopicCreation:
@@ -88,11 +91,15 @@ class AutoTopicCreation:
             "timeout": int(TIMEOUT_SECONDS * 1000),
             "validate_only": False,
         }
-        request = fit(request_class(CREATE_TOPICS, VERSION), values)
-        frame = encode_request(request, 0, self._client_id)
-        answer = await self._controller.ask((frame,), timeout_seconds=TIMEOUT_SECONDS)
-        _, response = parse_response(CREATE_TOPICS, VERSION, answer)
-        for row in cast("CreateTopicsResponse", response).topics:
+        response: CreateTopicsResponse = await send_request(
+            self._controller,
+            CREATE_TOPICS,
+            CREATE_TOPICS_VERSION,
+            values,
+            client_id=self._client_id,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+        for row in response.topics:
             if row.error_code is not ErrorCode.none:
                 raise _error_for(row.error_code, row.error_message)
 
@@ -132,15 +139,6 @@ def _error_for(code: ErrorCode, message: str | None) -> KafkaError:
 # A member that reports waits for them, but not for long: its next heartbeats find them. Whatever
 # could not be made is told in its answer, and in those of all that report soon after it; then it is
 # tried again. A shell, owned by the event loop.
-
-
-WAIT_SECONDS: Final = 2.0
-"""So long an answer waits at most."""
-
-RETRY_SECONDS: Final = 5.0
-"""A topic that could not be made is not tried again before, however many members report."""
-
-_log = logging.getLogger("moldau.coordinators")
 
 
 class MakesTopics(Protocol):

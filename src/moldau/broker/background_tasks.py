@@ -1,33 +1,31 @@
-"""What happens when a background duty of the broker fails in a way that nobody foresaw.
+"""Background tasks of the broker, and what happens when one of them fails unexpectedly.
 
-It is never just logged: a broker that looks alive and no longer copies, elects or removes anything
-is worse than one that has ended.
+A failure is never just logged: a broker that looks alive and no longer copies, elects or removes
+anything is worse than one that has ended.
 
-- A duty that can begin again is *kept*: it is begun again after a pause, which grows. One that
-  fails `MOST_FAILURES` times within `WINDOW_SECONDS` ends the broker.
-- A duty that another part waits for, or that may have stopped half-way, is *required*: its failure
-  ends the broker, and the next start finds everything on disk and in the coordination store.
+- A task that can start again is *kept*: it is restarted after a pause, which grows. When it fails
+  `MOST_FAILURES` times within `WINDOW_SECONDS`, the broker ends.
+- A task that another part waits for, or that may have stopped half-way, is *required*: when it
+  fails, the broker ends, and the next start finds everything on disk and in the coordination store.
 
-How each duty is treated:
-
-| duty | treated | because |
+| task | treated | because |
 |---|---|---|
 | metadata: reading, applying | required | a change that was missed does not come again |
-| `membership` | required | a broker without a session neither leads nor follows |
+| broker lifecycle | required | a broker without a session neither leads nor follows |
 | in-sync sets | required | a proposal that nobody ends holds the high watermark back |
-| giving up of a disk | required | its partitions would have a leader that cannot serve |
+| handing over of offline replicas | required | their leader cannot serve them |
 | flush of a group's log | required | commits behind it would never be answered |
-| making of the offsets topic | its waiters are told | each request tries again |
-| loading of groups | kept | it begins with an empty shard |
-| controller | kept | it resigns, and whoever claims the next term plans from the whole image |
-| copying from a broker | kept | it goes on from the end of each log |
+| creation of internal topics | its waiters are told | each request tries again |
+| loading of groups | kept | it starts with an empty shard |
+| controller | kept | it resigns, and the next controller plans from the whole image |
+| copying from a broker | kept | it continues from the end of each log |
 | maintenance, expiry of offsets | kept | they look at everything anew each time |
-| watching of the loop, of groups, of the store | tried again | nobody depends on it |
+| watching of the loop, of groups, of the store | tried again | nothing depends on it |
 | applying of one topic | tried again | the others are served meanwhile |
-| markers of transactions | tried again | nobody else would end the transaction |
+| markers of transactions | tried again | nothing else would end the transaction |
 | a request, a check of damage, forgetting of deleted topics | logged | nothing waits for it |
 
-A shell, owned by the event loop; `pause_before_restart` is a rule.
+Owned by the event loop; `pause_before_restart` is a rule.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ WINDOW_SECONDS: Final = 600.0
 
 
 def pause_before_restart(failed_at: Sequence[float], now: float) -> float | None:
-    """How long to wait before a duty is begun again, given when it failed; None to give up."""
+    """How long to wait before a task is restarted, given when it failed; None to give up."""
     recent = sum(1 for at in failed_at if now - at < WINDOW_SECONDS)
     if recent >= MOST_FAILURES:
         return None
@@ -69,11 +67,11 @@ class BackgroundTasks:
         self._give_up = give_up
 
     def keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Begin the duty, and again when it fails."""
+        """Start the task, and again when it fails."""
         return self._supervisor.spawn(name, self._keep(name, begin))
 
     def require(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin the duty; the broker ends when it fails."""
+        """Start the task; the broker ends when it fails."""
         task = self._supervisor.spawn(name, self._require(name, work))
         task.add_done_callback(lambda _: work.close())  # it may be cancelled before it begins
         return task

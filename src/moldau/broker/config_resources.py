@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from moldau.broker.api import RequestContext, Services, Values, error_values
 from moldau.broker.authorization import audit_change, require_cluster, require_group, require_topic
 from moldau.config.alterations import ConfigAlteration, ConfigChange, ConfigOperation
-from moldau.errors import (
-    InvalidConfigError,
-    InvalidRequestError,
-    KafkaError,
-    UnknownTopicError,
-)
+from moldau.errors import InvalidConfigError, InvalidRequestError, KafkaError, UnknownTopicError
 from moldau.model import AclOperation, BrokerId
 from moldau.security.audit import AUDIT_LOGGER
 
@@ -35,13 +30,24 @@ BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
-
 _NAMES: Final = {
     TOPIC: "Topic",
     BROKER: "Broker",
     BROKER_LOGGER: "BrokerLogger",
     CLIENT_METRICS: "ClientMetrics",
     GROUP: "Group",
+}
+
+ROOT: Final = "root"
+_TRACE: Final = 5
+"""Below DEBUG; Python has no name for it."""
+_LEVELS: Final = {
+    "TRACE": _TRACE,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
 }
 
 
@@ -181,21 +187,6 @@ def _broker_id(resource_name: str, services: Services) -> BrokerId | None:
 # They are settings of the resource BROKER_LOGGER: every logger and every package of loggers has a
 # level, its own or that of the nearest one above it, and `root` is above them all. What is set
 # lasts as long as the process. A shell around `logging`.
-
-
-ROOT: Final = "root"
-
-_TRACE: Final = 5
-"""Below DEBUG; Python has no name for it."""
-
-_LEVELS: Final = {
-    "TRACE": _TRACE,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-}
 
 
 def list_levels() -> dict[str, str]:

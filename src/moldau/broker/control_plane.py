@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from moldau.broker.auto_topic_creation import AutoTopicCreation
 from moldau.broker.dynamic_config import StoredPasswords
+from moldau.broker.inter_broker import BrokerConnections, send_request
 from moldau.broker.ports import Ports
-from moldau.broker.replication import find_address
 from moldau.cluster.broker_registration import new_topic_id
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules
@@ -32,15 +32,20 @@ from moldau.config.topic_options import TopicOptions
 from moldau.coordination.port import Coordination
 from moldau.errors import ClientError, ErrorCode, InvalidConfigError
 from moldau.model import LATEST_TIMESTAMP, BrokerId, TopicPartition
-from moldau.net.peer import Peer, PeerAddress
+from moldau.net.peer import Peer
 from moldau.wire.apis import LIST_OFFSETS
-from moldau.wire.messages import encode_request, parse_response
-from moldau.wire.shape import fit
-from moldau.wire.versions import request_class
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v9 import ListOffsetsResponse
-    from kio.static.protocol import Payload
+
+_log = logging.getLogger("moldau.broker")
+LIST_OFFSETS_VERSION: Final = 9
+ANY_REPLICA: Final = -2
+NO_REPLICA: Final = -1
+"""Asks as consumers do: the leader answers with its high watermark."""
+PARTITIONS_AT_ONCE: Final = 1000  # partitions in one request
+LOG_ENDS_TIMEOUT_SECONDS: Final = 2.0
+"""So long is an answer waited for; who is slower is not elected this time."""
 
 
 class ControlPlane(NamedTuple):
@@ -54,6 +59,7 @@ class ControlPlane(NamedTuple):
 
 def connect_control_plane(
     ports: Ports,
+    connections: BrokerConnections,
     *,
     current: CurrentBrokerOptions,
     secrets: StoredPasswords,
@@ -65,19 +71,13 @@ def connect_control_plane(
     controllership = ControllerElection(coordination, ports.clock, publisher, broker_id)
     deletion = TopicDeletion(coordination, publisher)
 
-    def connect(other: BrokerId) -> Peer:
-        def find() -> PeerAddress | None:
-            return find_address(publisher.image.brokers.get(other), current.options)
-
-        return Peer(ports.network, ports.clock, find, name=f"broker {other}")
-
     controller = Controller(
         coordination=coordination,
         publisher=publisher,
         controllership=controllership,
         min_in_sync_of=lambda topic: min_in_sync_of(topic, current.options),
         strategy_of=lambda topic: recovery_strategy_of(topic, current.options),
-        ask_log_ends=LogEndRequests(connect, f"broker-{broker_id}").ask,
+        ask_log_ends=LogEndRequests(connections.connect, f"broker-{broker_id}").ask,
         deletion=deletion,
         settings=lambda: _controller_settings(current.options),
         make_topic_id=make_topic_id,
@@ -96,8 +96,7 @@ def connect_control_plane(
         choose=ports.random.randrange,
         make_topic_id=make_topic_id,
     )
-    find_controller = _address_of_controller(publisher, lambda: current.options)
-    peer = Peer(ports.network, ports.clock, find_controller, name="the controller")
+    peer = connections.connect_to_controller()
     return ControlPlane(
         controller,
         admin,
@@ -115,16 +114,6 @@ def connect_control_plane(
 
 def random_uuid(random: Random) -> UUID:
     return UUID(int=random.getrandbits(128), version=4)
-
-
-def _address_of_controller(
-    publisher: MetadataPublisher, options: Callable[[], BrokerOptions]
-) -> Callable[[], PeerAddress | None]:
-    def find() -> PeerAddress | None:
-        image = publisher.image
-        return find_address(image.brokers.get(image.controller_id), options())
-
-    return find
 
 
 def _topic_defaults(options: BrokerOptions) -> TopicDefaults:
@@ -260,17 +249,6 @@ def find_update_fault(name: str, level: int) -> UpdateFault | None:
     return None
 
 
-_log = logging.getLogger("moldau.broker")
-
-VERSION: Final = 9
-ANY_REPLICA: Final = -2
-NO_REPLICA: Final = -1
-"""Asks as consumers do: the leader answers with its high watermark."""
-ASKED_AT_ONCE: Final = 1000  # partitions in one request
-TIMEOUT_SECONDS: Final = 2.0
-"""So long is an answer waited for; who is slower is not elected this time."""
-
-
 class LogEndRequests:
     """`connect` makes the way to a broker, which is closed again when it has answered."""
 
@@ -298,10 +276,15 @@ class LogEndRequests:
         ends: dict[TopicPartition, LogEnd] = {}
         try:
             for some in _parts_of(sorted(wanted)):
-                frame = encode_request(_request(some, self._replica_id), 0, self._client_id)
-                answer = await peer.ask((frame,), timeout_seconds=TIMEOUT_SECONDS)
-                _, response = parse_response(LIST_OFFSETS.key, VERSION, answer)
-                ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
+                response: ListOffsetsResponse = await send_request(
+                    peer,
+                    LIST_OFFSETS,
+                    LIST_OFFSETS_VERSION,
+                    _values_of(some, self._replica_id),
+                    client_id=self._client_id,
+                    timeout_seconds=LOG_ENDS_TIMEOUT_SECONDS,
+                )
+                ends.update(_ends_of(response, broker))
         except ClientError as error:
             _log.info("broker %d does not tell the ends of its logs: %s", broker, error)
         finally:
@@ -310,11 +293,11 @@ class LogEndRequests:
 
 
 def _parts_of(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-    for start in range(0, len(wanted), ASKED_AT_ONCE):
-        yield wanted[start : start + ASKED_AT_ONCE]
+    for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
+        yield wanted[start : start + PARTITIONS_AT_ONCE]
 
 
-def _request(wanted: Sequence[TopicPartition], replica_id: int) -> Payload:
+def _values_of(wanted: Sequence[TopicPartition], replica_id: int) -> dict[str, object]:
     topics: dict[str, list[object]] = {}
     for key in wanted:
         row = {
@@ -323,12 +306,11 @@ def _request(wanted: Sequence[TopicPartition], replica_id: int) -> Payload:
             "timestamp": LATEST_TIMESTAMP,
         }
         topics.setdefault(key.topic, []).append(row)
-    values = {
+    return {
         "replica_id": replica_id,
         "isolation_level": 0,
         "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
     }
-    return fit(request_class(LIST_OFFSETS.key, VERSION), values)
 
 
 def _ends_of(

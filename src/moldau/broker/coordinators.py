@@ -17,9 +17,9 @@ from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.broker.control_plane import NO_REPLICA, TRANSACTION_VERSION, LogEndRequests, random_uuid
 from moldau.broker.handlers import add_partitions_to_txn, write_txn_markers
+from moldau.broker.inter_broker import BrokerConnections
 from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.ports import Ports
-from moldau.broker.replication import find_address
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
@@ -40,7 +40,7 @@ from moldau.model import (
     BrokerId,
     TopicPartition,
 )
-from moldau.net.peer import Peer, PeerAddress
+from moldau.net.peer import Peer
 from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.tasks import TaskSupervisor
@@ -86,6 +86,7 @@ class Coordinators(NamedTuple):
 
 def connect_coordinators(
     ports: Ports,
+    connections: BrokerConnections,
     *,
     broker_id: BrokerId,
     options: Callable[[], BrokerOptions],
@@ -114,12 +115,6 @@ def connect_coordinators(
             clock=clock,
         )
 
-    def connect(other: BrokerId) -> Peer:
-        def find() -> PeerAddress | None:
-            return find_address(publisher.image.brokers.get(other), options())
-
-        return Peer(ports.network, clock, find, name=f"broker {other}")
-
     async def write_markers_here(request: WriteTxnMarkersRequest) -> Mapping[str, object]:
         return await write_txn_markers.write(request, services())
 
@@ -145,10 +140,11 @@ def connect_coordinators(
         spawn=spawn,
     )
     marker_sender = MarkerSender(
-        ports,
-        broker_id=broker_id,
+        broker_id,
         image=image,
-        options=options,
+        clock=clock,
+        connect=connections.connect,
+        timeout_ms=lambda: options().request_timeout_ms,
         write_here=write_markers_here,
         spawn=spawn,
     )
@@ -157,7 +153,7 @@ def connect_coordinators(
         share_coordinator,
         broker_id=broker_id,
         clock=clock,
-        connect=connect,
+        connect=connections.connect,
         spawn=spawn,
         timeout_ms=lambda: options().request_timeout_ms,
     )
@@ -170,7 +166,7 @@ def connect_coordinators(
         workers=workers,
         create_topic=topic_maker.create_topic,
         wait_until_committed=wait_until_all_committed,
-        connect=connect,
+        connect=connections.connect,
     )
     return Coordinators(
         groups=GroupCoordinator(
@@ -191,7 +187,7 @@ def connect_coordinators(
             broker_id,
             image=image,
             clock=clock,
-            connect=connect,
+            connect=connections.connect,
             ask_local=verify_here,
             spawn=spawn,
             timeout_ms=lambda: options().request_timeout_ms,
@@ -199,7 +195,7 @@ def connect_coordinators(
         marker_sender=marker_sender,
         share_coordinator=share_coordinator,
         share_persister=share_persister,
-        share_lag=ShareLag(broker_id, image=image, partitions=partitions, connect=connect),
+        share_lag=ShareLag(broker_id, image=image, partitions=partitions, connect=connections.connect),
         shares=Shares(
             store=share_persister,
             dead_letters=dead_letters,

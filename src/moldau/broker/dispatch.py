@@ -55,6 +55,15 @@ Answer = Sequence[Chunk] | None
 
 Values = Mapping[str, object]
 
+_ANY_API_VERSIONS: Served = API_VERSIONS.key, API_VERSIONS.served[1]
+"""It answers to every version, as if it were its last."""
+MAX_REQUEST_BYTES_BY_HAND: Final = 4 << 20
+"""Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
+reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
+`socket.request.max.bytes`."""
+_COUNTED_ELEMENTS = 16
+"""Of each list in an answer: to look through thousands for errors would cost more than to know."""
+
 
 class Handler(Protocol):
     """A module of `broker.handlers`. One that reads and writes its frames itself has
@@ -68,15 +77,6 @@ class Handler(Protocol):
 
 Served = tuple[int, int]
 """The key of an API and a version of it."""
-
-_ANY_API_VERSIONS: Served = API_VERSIONS.key, API_VERSIONS.served[1]
-"""It answers to every version, as if it were its last."""
-
-
-MAX_REQUEST_BYTES_BY_HAND: Final = 4 << 20
-"""Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
-reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
-`socket.request.max.bytes`."""
 
 
 class LoadedHandler:
@@ -557,10 +557,6 @@ def _encode(api: ServedApi, values: Values, context: RequestContext, version: in
     values = {"throttle_time": throttle_ms, **values}
     body = encode_values(message_class, values, api.droppable)
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]
-
-
-_COUNTED_ELEMENTS = 16
-"""Of each list in an answer: to look through thousands for errors would cost more than to know."""
 
 
 def _count_errors(values: Values, structure: type[Entity], context: RequestContext) -> None:

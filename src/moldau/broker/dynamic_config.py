@@ -28,6 +28,8 @@ _JAAS = "sasl.jaas.config"
 _MOST_KNOWN: Final = 10_000
 _NOTHING: Final[Mapping[str, str]] = {}
 
+_log = logging.getLogger("moldau.broker")
+
 
 class StoredPasswords:
     """Of one broker; owned by its event loop."""
@@ -149,8 +151,6 @@ def _is_secret(name: str) -> bool:
     declared = BrokerOptions.find_declaration(name) or find_listener_declaration(name)
     return declared is not None and declared.is_sensitive
 
-
-_log = logging.getLogger("moldau.broker")
 
 _Settings = Mapping[str, str]
 

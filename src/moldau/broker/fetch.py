@@ -39,7 +39,6 @@ from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 #
 # No I/O; `now` is handed in.
 
-
 _FEW_HOLES = 32
 
 TopicReference = str | UUID
@@ -49,6 +48,10 @@ PartitionKey = tuple[TopicReference, int]
 
 NoteIdle = Callable[[TopicPartition, BrokerId, float], None]
 """Tells a partition until when a follower has asked for its end."""
+
+STALE_AFTER_MS = 120_000
+FIRST_WITH_RACK = 11
+"""From this version on a consumer can be sent to a follower, and so may read from one."""
 
 
 class Terms(NamedTuple):
@@ -296,8 +299,6 @@ class FetchSession:
 # No I/O; `now` is handed in. Owned by the event loop.
 
 
-STALE_AFTER_MS = 120_000
-
 _Watching = dict[TopicPartition, dict[SessionPartition, None]]
 """By partition, in the order of their coming; no empty ones."""
 
@@ -464,10 +465,6 @@ def _count(watching: Iterable[SessionPartition], size_bytes: int) -> None:
         session.mark(partition)
         for wait in session.waits:
             wait.count(size_bytes)
-
-
-FIRST_WITH_RACK = 11
-"""From this version on a consumer can be sent to a follower, and so may read from one."""
 
 
 class FoundPartition(NamedTuple):

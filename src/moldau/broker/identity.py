@@ -38,6 +38,9 @@ from moldau.storage.rules.file_names import partition_folder_name
 _FIRST_BROKER_ID = BrokerId(1)
 """A broker alone that was given no id."""
 
+_log = logging.getLogger("moldau.broker")
+_MOST_NAMES = 10
+
 
 class BrokerIdentity(NamedTuple):
     """What all agree on."""
@@ -59,11 +62,7 @@ async def establish_identity(
     check_store_directory(log_store, options, is_new=is_new)
     more_paths = ACL_PATHS if options.authorizer_class_name else ()
     cluster_id = await ensure_znodes(
-        coordination,
-        log_store.identities.cluster_id,
-        make_uuid,
-        more_paths,
-        may_be_new=is_new,
+        coordination, log_store.identities.cluster_id, make_uuid, more_paths, may_be_new=is_new
     )
     broker_id = await _choose_broker_id(options, log_store, coordination)
     log_store.identities.check(broker_id, cluster_id)
@@ -99,10 +98,6 @@ async def _choose_broker_id(
 # `replication.replica_logs`. An empty ZooKeeper is a new store, or one that lost everything: there
 # it is done only if somebody asked for it, since each topic would get one replica, the one here.
 
-
-_log = logging.getLogger("moldau.broker")
-
-_MOST_NAMES = 10
 
 Logs = Mapping[TopicPartition, Log]
 

@@ -28,6 +28,16 @@ from moldau.net.port import Connection, Network, Server
 from moldau.security.sasl_server import StoredLogins
 from moldau.tasks import TaskSupervisor
 
+_log = logging.getLogger("moldau.broker.security")
+_PROTECTING = (
+    "ssl.client.auth",
+    "ssl.keystore.location",
+    "ssl.keystore.key",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+)
+"""Who sets one of these means to be protected."""
+
 
 class BrokerListeners:
     """The listeners of one broker. `listen` once, then `answer` once."""
@@ -139,18 +149,6 @@ class BrokerListeners:
 
 # Insecure listeners and metrics, and keys that all can read: checked when a broker starts, before
 # it listens.
-
-
-_log = logging.getLogger("moldau.broker.security")
-
-_PROTECTING = (
-    "ssl.client.auth",
-    "ssl.keystore.location",
-    "ssl.keystore.key",
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
-)
-"""Who sets one of these means to be protected."""
 
 
 def refuse_insecure(options: BrokerOptions) -> None:

@@ -15,16 +15,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from moldau.broker.ports import Ports
-from moldau.broker.replication import find_address
+from moldau.broker.inter_broker import send_request
+from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import BrokerId, TopicId, TopicPartition
-from moldau.net.peer import Peer, PeerAddress
+from moldau.net.peer import Peer
 from moldau.tasks import was_discarded
 from moldau.wire.apis import WRITE_TXN_MARKERS
-from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.wire.versions import request_class
 
@@ -66,18 +64,20 @@ class MarkerSender:
 
     def __init__(
         self,
-        ports: Ports,
-        *,
         broker_id: BrokerId,
+        *,
         image: Callable[[], MetadataImage],
-        options: Callable[[], BrokerOptions],
+        clock: Clock,
+        connect: Callable[[BrokerId], Peer],
+        timeout_ms: Callable[[], int],
         write_here: Callable[[WriteTxnMarkersRequest], Awaitable[Mapping[str, object]]],
         spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        self._ports = ports
         self._broker_id = broker_id
         self._image = image
-        self._options = options
+        self._clock = clock
+        self._connect = connect
+        self._timeout_ms = timeout_ms
         self._write_here = write_here
         self._spawn = spawn
         self._waiting: dict[BrokerId, list[_Part]] = {}  # by leader
@@ -127,7 +127,7 @@ class MarkerSender:
     def _miss(self, part: _Part, image: MetadataImage) -> None:
         """Partitions of a deleted topic need no marker. Others are waited for: a topic that is not
         in the image may come back, with the open transaction in its log (DEL-1)."""
-        now = self._ports.clock.monotonic()
+        now = self._clock.monotonic()
         since = now if part.missing_since is None else part.missing_since
         deleted = frozenset(one for one in part.partitions if _is_deleted(one, part, image))
         if now - since < GONE_SECONDS or not deleted:
@@ -142,7 +142,7 @@ class MarkerSender:
         part.order.on_written(deleted)
 
     def _route_later(self, part: _Part) -> None:
-        self._ports.clock.call_later(PAUSE_SECONDS, lambda: self._route(part))
+        self._clock.call_later(PAUSE_SECONDS, lambda: self._route(part))
 
     # Asking
 
@@ -167,13 +167,13 @@ class MarkerSender:
 
     async def _ask(self, leader: BrokerId, parts: Sequence[_Part]) -> None:
         values = {"markers": [_values_of(part) for part in parts]}
-        request = fit(request_class(WRITE_TXN_MARKERS.key, VERSION), values)
         try:
             if leader == self._broker_id:
+                request = fit(request_class(WRITE_TXN_MARKERS.key, VERSION), values)
                 answer = await self._write_here(cast("WriteTxnMarkersRequest", request))
                 results = [dict(_local_results(one)) for one in _rows(answer["markers"])]
             else:
-                results = await self._ask_peer(leader, request)
+                results = await self._ask_peer(leader, values)
         except (ClientError, KafkaError) as error:
             _log.info("broker %d did not write markers: %s", leader, error)
             results = []
@@ -186,19 +186,26 @@ class MarkerSender:
             self._conclude(part, results[index] if index < len(results) else {})
 
     async def _ask_peer(
-        self, leader: BrokerId, request: object
+        self, leader: BrokerId, values: Mapping[str, object]
     ) -> list[dict[TopicPartition, ErrorCode]]:
-        frame = encode_request(cast("Any", request), 0, f"broker-{self._broker_id}")
-        timeout_seconds = self._options().request_timeout_ms / 1000
-        answer = await self._peer(leader).ask((frame,), timeout_seconds=timeout_seconds)
-        _, response = parse_response(WRITE_TXN_MARKERS.key, VERSION, answer)
+        peer = self._peers.get(leader)
+        if peer is None:
+            peer = self._peers[leader] = self._connect(leader)
+        response: WriteTxnMarkersResponse = await send_request(
+            peer,
+            WRITE_TXN_MARKERS,
+            VERSION,
+            values,
+            client_id=f"broker-{self._broker_id}",
+            timeout_seconds=self._timeout_ms() / 1000,
+        )
         return [
             {
                 TopicPartition(topic.name, row.partition_index): row.error_code
                 for topic in marker.topics
                 for row in topic.partitions
             }
-            for marker in cast("WriteTxnMarkersResponse", response).markers
+            for marker in response.markers
         ]
 
     def _conclude(self, part: _Part, results: Mapping[TopicPartition, ErrorCode]) -> None:
@@ -213,18 +220,6 @@ class MarkerSender:
             self._route_later(part._replace(partitions=tuple(again)))
         if written:
             part.order.on_written(frozenset(written))
-
-    def _peer(self, leader: BrokerId) -> Peer:
-        peer = self._peers.get(leader)
-        if peer is None:
-
-            def find() -> PeerAddress | None:
-                return find_address(self._image().brokers.get(leader), self._options())
-
-            peer = self._peers[leader] = Peer(
-                self._ports.network, self._ports.clock, find, name=f"broker {leader}"
-            )
-        return peer
 
 
 def _is_deleted(one: TopicPartition, part: _Part, image: MetadataImage) -> bool:

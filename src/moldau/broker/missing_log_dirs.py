@@ -37,7 +37,7 @@ from moldau.cluster.rules.broker_shutdown import find_only_copies
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.znodes import NodeFields
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.embedded import FILE_NAME
+from moldau.coordination.embedded import FILE_NAME, Database
 from moldau.coordination.port import Coordination, NodeExistsError
 from moldau.errors import MalformedNodeError, StartupError
 from moldau.model import BrokerId, TopicPartition
@@ -52,6 +52,9 @@ _log = logging.getLogger("moldau.broker")
 _MOST_NAMES = 5
 _UNKNOWN = "unknown"
 """In `log.dirs.lost`: a directory whose id nobody has noted."""
+
+_VERSION = 1
+_WHAT_IS_THERE = "its topics, their settings and its users"
 
 
 class MissingLogDirs:
@@ -225,10 +228,6 @@ def _join(names: list[str]) -> str:
 # A shell; `note_store_directory` waits for workers, the others read a few small files at the start.
 
 
-_VERSION = 1
-_WHAT_IS_THERE = "its topics, their settings and its users"
-
-
 class StoreNote(NamedTuple):
     """Which log directory has the store."""
 
@@ -307,8 +306,6 @@ def _check_folders(log_store: LogStore, options: BrokerOptions) -> None:
 
 def _has_store(directory: LogDirectory) -> bool:
     """Whether a log directory has the store of a cluster, and not merely the file for one."""
-    from moldau.coordination.embedded import Database  # only a broker alone needs it
-
     path = directory.folder / FILE_NAME
     if directory.failure is not None or not directory.files.exists(path):
         return False

@@ -27,6 +27,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _ASK_MACOS = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
 _ASK_SECONDS = 5.0
 
+_log = logging.getLogger("moldau.coordination.zookeeper")
+_SILENT_SECONDS: Final = 2.0
+"""How long ZooKeeper may take to answer before the wait is mentioned."""
+
 
 def read_boot_id() -> str:
     """Which run of this machine it is, empty where the machine does not tell: then it may have
@@ -64,12 +68,6 @@ class Ports:
         self.workers.close()
         if self.unpacking_workers is not None:
             self.unpacking_workers.close()
-
-
-_log = logging.getLogger("moldau.coordination.zookeeper")
-
-_SILENT_SECONDS: Final = 2.0
-"""How long ZooKeeper may take to answer before the wait is mentioned."""
 
 
 @contextlib.asynccontextmanager

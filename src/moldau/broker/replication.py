@@ -6,19 +6,18 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from moldau.broker.background_tasks import BackgroundTasks
+from moldau.broker.inter_broker import BrokerConnections
 from moldau.broker.ports import Ports
 from moldau.cluster import znodes
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
 from moldau.cluster.state_writer import StateWriter
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
 from moldau.model import BrokerId
-from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partitions import Partitions
-from moldau.replication.replica_fetcher import ReplicaFetcher, ReplicaFetchers
+from moldau.replication.replica_fetcher import RemoteLeaderEndPoint, ReplicaFetcher, ReplicaFetchers
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor
@@ -35,9 +34,10 @@ class Replication(NamedTuple):
 
 def connect_replication(
     ports: Ports,
+    connections: BrokerConnections,
     *,
     supervisor: TaskSupervisor,
-    duties: BackgroundTasks,
+    tasks: BackgroundTasks,
     options: Callable[[], BrokerOptions],
     broker_id: BrokerId,
     coordination: Coordination,
@@ -55,19 +55,9 @@ def connect_replication(
     )
 
     def make_fetcher(leader_id: BrokerId) -> ReplicaFetcher:
-        from moldau.replication.replica_fetcher import (
-            RemoteLeaderEndPoint,  # a broker alone copies nothing
-        )
-
-        peer = Peer(
-            ports.network,
-            clock,
-            lambda: find_address(publisher.image.brokers.get(leader_id), options()),
-            name=f"broker {leader_id}",
-        )
         return ReplicaFetcher(
             leader_id,
-            RemoteLeaderEndPoint(peer, broker_id, options),
+            RemoteLeaderEndPoint(connections.connect(leader_id), broker_id, options),
             broker_id=broker_id,
             broker_epoch=lambda: _own_epoch(publisher, broker_id),
             clock=clock,
@@ -82,7 +72,7 @@ def connect_replication(
         found = zip(known, nodes, strict=True)
         return {broker: node.created_id for broker, node in found if node is not None}
 
-    fetchers = ReplicaFetchers(make_fetcher, duties.keep)
+    fetchers = ReplicaFetchers(make_fetcher, tasks.keep)
     partitions.connect(fetchers)
     writer = StateWriter(coordination, publisher)
     return Replication(
@@ -114,26 +104,3 @@ def connect_replication(
 def _own_epoch(publisher: MetadataPublisher, broker_id: BrokerId) -> int:
     own = publisher.image.brokers.get(broker_id)
     return -1 if own is None else own.epoch
-
-
-def find_address(broker: BrokerState | None, options: BrokerOptions) -> PeerAddress | None:
-    """Where other brokers reach a broker; None when it is not there."""
-    endpoint = None if broker is None else _inter_broker_endpoint(broker, options)
-    return None if endpoint is None else PeerAddress(endpoint.host, endpoint.port)
-
-
-def is_for_brokers(listener: str, broker: BrokerState | None, options: BrokerOptions) -> bool:
-    """Whether other brokers reach this broker by the listener of this name."""
-    endpoint = None if broker is None else _inter_broker_endpoint(broker, options)
-    return endpoint is not None and endpoint.listener_name == listener
-
-
-def _inter_broker_endpoint(broker: BrokerState, options: BrokerOptions) -> Endpoint | None:
-    name = options.inter_broker_listener_name
-    if name:
-        return broker.find_endpoint(name.upper())
-    protocol = options.security_inter_broker_protocol
-    for endpoint in broker.endpoints:
-        if endpoint.security_protocol == protocol:
-            return endpoint
-    return None

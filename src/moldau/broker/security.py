@@ -45,11 +45,12 @@ if TYPE_CHECKING:
     from moldau.net.port import ServerTls
     from moldau.security.rules.sasl import Login
 
-
 _log = logging.getLogger("moldau.broker.security")
 
 LOOK_SECONDS: Final = 5.0
 """How often files with certificates are looked at."""
+
+_SECONDS_BETWEEN_LOOKS: Final = 60.0
 
 
 class BrokerSecurity:
@@ -281,9 +282,6 @@ class ListenerTls:
         if mapped is None:
             raise ValueError(f"has the name {name}, which no ssl.principal.mapping.rules take")
         return Principal(USER, mapped)
-
-
-_SECONDS_BETWEEN_LOOKS: Final = 60.0
 
 
 class KeyStore(NamedTuple):

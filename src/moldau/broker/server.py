@@ -30,6 +30,7 @@ from moldau.broker.dispatch import DispatchTable
 from moldau.broker.dynamic_config import DynamicBrokerConfig, StoredPasswords
 from moldau.broker.fetch import FetchSessions
 from moldau.broker.identity import BrokerIdentity, establish_identity, warn_of_unconfirmed
+from moldau.broker.inter_broker import BrokerConnections
 from moldau.broker.lifecycle import BrokerLifecycle
 from moldau.broker.listeners import BrokerListeners
 from moldau.broker.monitoring.composition import Monitoring
@@ -42,11 +43,7 @@ from moldau.broker.topic_metadata import EncodedTopics
 from moldau.cluster.credentials import DelegationTokens, UserCredentials
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
-from moldau.cluster.rules.metadata_image import (
-    BrokerState,
-    Endpoint,
-    MetadataImage,
-)
+from moldau.cluster.rules.metadata_image import BrokerState, Endpoint, MetadataImage
 from moldau.config.broker_options import BrokerOptions, CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
@@ -69,6 +66,7 @@ class _Parts(NamedTuple):
 
     log_store: LogStore
     publisher: MetadataPublisher
+    connections: BrokerConnections
     partitions: Partitions
     control: ControlPlane
     coordinators: Coordinators
@@ -90,7 +88,7 @@ class BrokerServer:
         self._dynamic = DynamicBrokerConfig(
             self._current, self._secrets, self._supervisor, self._on_settings
         )
-        self._duties = BackgroundTasks(self._supervisor, ports.clock, self._give_up)
+        self._tasks = BackgroundTasks(self._supervisor, ports.clock, self._give_up)
         self._failed = asyncio.Event()
         self.failure: str | None = None  # why it cannot go on
         self._services: Services | None = None
@@ -161,13 +159,13 @@ class BrokerServer:
         parts = self._put_together(stack, log_store, coordination, identity)
         listeners = await self._listen(stack)
         figures = listeners.figures
-        self.monitoring.connect(self.services, coordination, lambda: figures)
+        self.monitoring.connect(self.services, coordination, parts.connections, lambda: figures)
         lifecycle = await self._join(coordination, parts, is_stopping)
         self._run(parts, lifecycle)
         self._require_directory()  # it may have failed while nobody was there to hear of it
         await self._dynamic.wait_until_read()
         listeners.answer()
-        self.monitoring.run(self._duties)
+        self.monitoring.run(self._tasks)
 
     async def _open_log_store(self, stack: AsyncExitStack) -> LogStore:
         ports = self._ports
@@ -234,8 +232,10 @@ class BrokerServer:
         )
         partitions.on_offline = self._hand_over_offline_replicas
         partitions.on_return = self._reopen_topic
+        connections = BrokerConnections(ports, lambda: publisher.image, self._options)
         control = connect_control_plane(
             ports,
+            connections,
             current=self._current,
             secrets=self._secrets,
             broker_id=broker_id,
@@ -245,8 +245,9 @@ class BrokerServer:
         stack.push_async_exit(_unless_discarded(control.to_controller.close))
         replication = connect_replication(
             ports,
+            connections,
             supervisor=self._supervisor,
-            duties=self._duties,
+            tasks=self._tasks,
             options=self._options,
             broker_id=broker_id,
             coordination=coordination,
@@ -257,6 +258,7 @@ class BrokerServer:
         producer_ids = ProducerIdBlocks(coordination, broker_id, log_store.producer_ids)
         coordinators = connect_coordinators(
             ports,
+            connections,
             broker_id=broker_id,
             options=self._options,
             topic_maker=control.topic_maker,
@@ -264,7 +266,7 @@ class BrokerServer:
             partitions=partitions,
             producer_ids=producer_ids,
             supervisor=self._supervisor,
-            duties=self._duties,
+            duties=self._tasks,
             services=lambda: self.services,
             on_group_message=self.monitoring.on_group_message,
         )
@@ -315,7 +317,9 @@ class BrokerServer:
             audit=access.audit,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))
-        return _Parts(log_store, publisher, partitions, control, coordinators, replication)
+        return _Parts(
+            log_store, publisher, connections, partitions, control, coordinators, replication
+        )
 
     def _is_controller(self) -> bool:
         return self.services.image.controller_id == self.services.broker_id
@@ -350,17 +354,17 @@ class BrokerServer:
 
     def _run(self, parts: _Parts, lifecycle: BrokerLifecycle) -> None:
         """Begin what goes on as long as the broker lives."""
-        log_store, partitions, duties = parts.log_store, parts.partitions, self._duties
-        duties.require("applying of metadata", partitions.run())
-        duties.require("membership", lifecycle.run())
-        duties.require("in-sync sets", parts.replication.isr_keeper.run())
-        duties.keep("controller", parts.control.controller.run)
-        duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
-        parts.coordinators.run(duties)
+        log_store, partitions, tasks = parts.log_store, parts.partitions, self._tasks
+        tasks.require("applying of metadata", partitions.run())
+        tasks.require("broker lifecycle", lifecycle.run())
+        tasks.require("in-sync sets", parts.replication.isr_keeper.run())
+        tasks.keep("controller", parts.control.controller.run)
+        tasks.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
+        parts.coordinators.run(tasks)
         if self._options().delegation_token_secret_key:
-            duties.keep("expiry of tokens", partial(self.services.tokens.run, self._is_controller))
+            tasks.keep("expiry of tokens", partial(self.services.tokens.run, self._is_controller))
         if self._security.has_certificates:
-            duties.keep("certificates", self._security.run)
+            tasks.keep("certificates", self._security.run)
         if self._secrets.has_old:
             work = self._dynamic.encrypt_anew(self.services.admin, self.services.broker_id)
             self._supervisor.spawn("new encryption of passwords", work)
@@ -444,9 +448,7 @@ class BrokerServer:
     def _hand_over_offline_replicas(self) -> None:
         """Leave partitions that cannot be served here to other brokers."""
         if self._lifecycle is not None:
-            self._duties.require(
-                "giving up of a disk", self._lifecycle.hand_over_offline_replicas()
-            )
+            self._tasks.require("giving up of a disk", self._lifecycle.hand_over_offline_replicas())
 
     def _metadata_failed(self, name: str, error: BaseException) -> None:
         _log.critical("%s failed, the broker ends: %s", name, error, exc_info=error)

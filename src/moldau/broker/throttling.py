@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, TypeVar
 
 from moldau.broker.api import Services
-from moldau.broker.replication import is_for_brokers
+from moldau.broker.inter_broker import is_for_brokers
 from moldau.clock import Clock, Timer
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import MetadataImage

@@ -26,6 +26,14 @@ from moldau.errors import ErrorCode
 from moldau.model import INTERNAL_TOPICS, OPERATIONS, AclResourceType, BrokerId, operation_bits
 from moldau.wire.endpoints import NodeEndpoint
 
+WORDINGS_KEPT: Final = 4
+"""The last ones that were asked for: clients of one fleet speak two or three. About 50 bytes for
+each partition and wording."""
+_ALL_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.TOPIC])
+PARTITIONS_AT_ONCE: Final = 200
+"""Are encoded before others have the loop: two milliseconds."""
+_TELLING = frozenset((ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value))
+
 
 class PartitionValues(TypedDict):
     """One partition in the words of Metadata."""
@@ -77,16 +85,6 @@ def reachable_endpoints(
         if endpoint is not None:
             found[broker.id] = endpoint
     return found
-
-
-WORDINGS_KEPT: Final = 4
-"""The last ones that were asked for: clients of one fleet speak two or three. About 50 bytes for
-each partition and wording."""
-
-_ALL_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.TOPIC])
-
-PARTITIONS_AT_ONCE: Final = 200
-"""Are encoded before others have the loop: two milliseconds."""
 
 
 class Wording(NamedTuple):
@@ -202,9 +200,6 @@ class _Encoder:
             "partitions": partitions,
         }
         return encode_element(self._topic_class, values, self._api)
-
-
-_TELLING = frozenset((ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value))
 
 
 class CurrentLeaders:

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from moldau.broker.api import RequestContext
+from moldau.broker.inter_broker import send_request
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.runtime.internal_topic import partition_for
@@ -41,14 +42,12 @@ from moldau.replication.partition import Partition
 from moldau.storage.log import AppendResult
 from moldau.storage.rules.producer_state import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
-from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.wire.versions import request_class, response_class
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnResponse
     from kio.static.protocol import Payload
-
 
 _log = logging.getLogger("moldau.coordinators")
 
@@ -63,6 +62,20 @@ coordinator may have yet to hear that the last marker is written. So often is it
 Codes = Mapping[TopicPartition, ErrorCode]
 AskLocal = Callable[["Payload"], Awaitable[Mapping[str, object]]]
 """Has this broker's coordinator answer AddPartitionsToTxn, in the words of version 5."""
+
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.concurrent_transactions,
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+        ErrorCode.not_enough_replicas,
+        ErrorCode.request_timed_out,
+    }
+)
+_FIRST_WITH_ABORTABLE: Final = 11
+_FIRST_ADDING: Final = 12
 
 
 class Question(NamedTuple):
@@ -137,7 +150,10 @@ class TransactionVerifier:
         if state is None or state.leader < 0:
             return _same_code(question, ErrorCode.coordinator_not_available)
         if state.leader == self._broker_id:
-            values = await self._ask_local(_request([question], _ADDING_VERSION))
+            request = fit(
+                request_class(ADD_PARTITIONS_TO_TXN.key, _ADDING_VERSION), _values_of([question])
+            )
+            values = await self._ask_local(request)
             message_class = response_class(ADD_PARTITIONS_TO_TXN.key, _ADDING_VERSION)
             message = fit(message_class, {"throttle_time": 0, **values})
             return _codes_for(question, cast("AddPartitionsToTxnResponse", message))
@@ -171,20 +187,22 @@ class TransactionVerifier:
             lane.waiting.clear()
 
     async def _send(self, lane: _Lane, some: Sequence[_Waiting]) -> None:
-        request = _request([one.question for one in some], lane.version)
-        client_id = f"broker-{self._broker_id}"
-        key = ADD_PARTITIONS_TO_TXN.key
         try:
-            frame = encode_request(request, 0, client_id)
-            answer = await lane.peer.ask((frame,), timeout_seconds=self._timeout_ms() / 1000)
-            _, message = parse_response(key, lane.version, answer)
+            response: AddPartitionsToTxnResponse = await send_request(
+                lane.peer,
+                ADD_PARTITIONS_TO_TXN,
+                lane.version,
+                _values_of(one.question for one in some),
+                client_id=f"broker-{self._broker_id}",
+                timeout_seconds=self._timeout_ms() / 1000,
+            )
         except (ClientError, KafkaError) as error:
             _log.info("a transaction coordinator does not answer: %s", error)
             for question, waiting in some:
                 _resolve(waiting, _same_code(question, ErrorCode.network_exception))
             return
         for question, waiting in some:
-            _resolve(waiting, _codes_for(question, cast("AddPartitionsToTxnResponse", message)))
+            _resolve(waiting, _codes_for(question, response))
 
     async def close(self) -> None:
         lanes, self._lanes = self._lanes, {}
@@ -210,8 +228,8 @@ def _resolve(answer: asyncio.Future[Codes], codes: Codes) -> None:
         answer.set_result(codes)
 
 
-def _request(questions: Iterable[Question], version: int) -> Payload:
-    values = {
+def _values_of(questions: Iterable[Question]) -> dict[str, object]:
+    return {
         "transactions": [
             {
                 "transactional_id": one.transactional_id,
@@ -223,7 +241,6 @@ def _request(questions: Iterable[Question], version: int) -> Payload:
             for one in questions
         ]
     }
-    return fit(request_class(ADD_PARTITIONS_TO_TXN.key, version), values)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
@@ -252,18 +269,6 @@ def _same_code(question: Question, code: ErrorCode) -> Codes:
 
 # What a producer is told
 
-_RETRIABLE: Final = frozenset(
-    {
-        ErrorCode.concurrent_transactions,
-        ErrorCode.network_exception,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.not_coordinator,
-        ErrorCode.not_enough_replicas,
-        ErrorCode.request_timed_out,
-    }
-)
-
 
 def find_refusal(code: ErrorCode, *, knows_abortable: bool) -> KafkaError | None:
     """What a produce is refused with; None when the coordinator has confirmed it.
@@ -287,9 +292,6 @@ def find_refusal(code: ErrorCode, *, knows_abortable: bool) -> KafkaError | None
         case _:
             return InvalidTxnStateError(f"the partition is not in the transaction ({code.name})")
 
-
-_FIRST_WITH_ABORTABLE: Final = 11
-_FIRST_ADDING: Final = 12
 
 _Producer = tuple[int, int]
 """Producer id and epoch: one in a request, unless a client breaks the rules."""

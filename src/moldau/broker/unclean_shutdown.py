@@ -22,9 +22,10 @@ from moldau.storage.rules.file_names import LOCK_FILE
 
 # In each of its log directories a broker notes its session.
 
+SESSION_FILE = "presence.json"
+SESSION_FILE_VERSION = 1
 
-FILE_NAME = "presence.json"
-VERSION = 1
+_log = logging.getLogger("moldau.broker")
 
 
 class SessionNote(NamedTuple):
@@ -43,17 +44,17 @@ class SessionNote(NamedTuple):
 def write_session_note(files: Files, folder: Path, note: SessionNote) -> None:
     """Blocks until it is on disk."""
     fields = {
-        "version": VERSION,
+        "version": SESSION_FILE_VERSION,
         "session_id": note.session_id,
         "boot_id": note.boot_id,
         "lock": files.identify(folder / LOCK_FILE),
     }
-    files.replace(folder / FILE_NAME, json.dumps(fields, separators=(",", ":")).encode())
+    files.replace(folder / SESSION_FILE, json.dumps(fields, separators=(",", ":")).encode())
 
 
 def find_session_note(files: Files, folder: Path) -> SessionNote | None:
     """None where there is none that can be read: then nothing is known."""
-    path = folder / FILE_NAME
+    path = folder / SESSION_FILE
     if not files.exists(path):
         return None
     try:
@@ -87,18 +88,11 @@ def find_session_note(files: Files, folder: Path) -> SessionNote | None:
 # A shell, owned by the membership.
 
 
-_log = logging.getLogger("moldau.broker")
-
-
 class ReplicaLosses:
     """See the module."""
 
     def __init__(
-        self,
-        log_store: LogStore,
-        broker_id: BrokerId,
-        missing: MissingLogDirs,
-        kept: StrayReplicas,
+        self, log_store: LogStore, broker_id: BrokerId, missing: MissingLogDirs, kept: StrayReplicas
     ) -> None:
         self._log_store = log_store
         self._broker_id = broker_id

@@ -26,15 +26,7 @@ from moldau.errors import (
     UnsupportedSaslMechanismError,
 )
 from moldau.net.connection_quotas import ConnectionQuotas
-from moldau.net.port import (
-    Accept,
-    Channel,
-    Chunk,
-    ClientTls,
-    Network,
-    Server,
-    ServerTls,
-)
+from moldau.net.port import Accept, Channel, Chunk, ClientTls, Network, Server, ServerTls
 from moldau.security.rules.sasl import Login
 from moldau.security.rules.scram import ScramError
 from moldau.wire.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE, Api

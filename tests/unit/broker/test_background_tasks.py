@@ -322,7 +322,7 @@ async def commit(world: World, offset: int) -> int:
 
 def test_moldau_start_ends_with_a_message_when_the_broker_cannot_go_on(tmp_path: Path) -> None:
     def break_it(broker: BrokerServer) -> None:
-        broker._duties.require("a duty", fail())
+        broker._tasks.require("a duty", fail())
 
     static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
     with pytest.raises(BrokerFailedError, match=r"a duty failed: .*broken on purpose"):

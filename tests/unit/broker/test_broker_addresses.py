@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.broker.replication import find_address
+from moldau.broker.inter_broker import find_address
 from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import BrokerId

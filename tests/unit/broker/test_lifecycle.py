@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.ports import read_boot_id
-from moldau.broker.unclean_shutdown import FILE_NAME, SessionNote, write_session_note
+from moldau.broker.unclean_shutdown import SESSION_FILE, SessionNote, write_session_note
 from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
 from moldau.cluster.znodes import encode_partition_state, partition_state_path
 from moldau.coordination.port import Operation, SessionExpiredError
@@ -94,7 +94,7 @@ def test_a_broker_whose_session_is_lost_comes_back_by_itself() -> None:
         two.session.expire()
         await cluster.until(lambda: everywhere_led(machines, "clicks", 1, 1, 2, 3))
         assert one.image.brokers[two.services.broker_id].epoch > epoch
-        note = json.loads(two.files.read(DATA / FILE_NAME))
+        note = json.loads(two.files.read(DATA / SESSION_FILE))
         assert (note["session_id"], note["boot_id"]) == (two.session.session_id, "first")
         assert three.image.controller_id == 1
 
@@ -195,7 +195,7 @@ def test_a_broker_waits_for_the_end_of_a_session_that_it_cannot_prove_to_be_its_
         one, two = await cluster.start(1, 2)
         former = two.session
         await two.kill()
-        two.files.remove(DATA / FILE_NAME)
+        two.files.remove(DATA / SESSION_FILE)
         assert former is not None
         cluster.clock.call_later(5.0, former.expire)
         before = cluster.clock.monotonic()

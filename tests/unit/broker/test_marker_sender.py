@@ -43,10 +43,11 @@ class Bench:
         )
         unused = cast("Any", None)
         self.sender = MarkerSender(
-            cast("Any", SimpleNamespace(clock=clock)),
-            broker_id=BrokerId(1),
+            BrokerId(1),
             image=lambda: self.image,
-            options=unused,
+            clock=clock,
+            connect=unused,
+            timeout_ms=unused,
             write_here=unused,
             spawn=unused,
         )

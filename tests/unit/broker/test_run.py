@@ -126,7 +126,7 @@ def test_a_broker_that_loses_its_store_as_it_registers_stops_when_told(
     async def renew(_: EmbeddedSession) -> None:
         raise StoreLostError("nobody answers")
 
-    monkeypatch.setattr(BrokerLifecycle, "_come_back", register)
+    monkeypatch.setattr(BrokerLifecycle, "_prepare_registration", register)
     monkeypatch.setattr(EmbeddedSession, "renew", renew)
     static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
     asyncio.run(asyncio.wait_for(run_broker(static, never_ready), 30))
@@ -225,7 +225,7 @@ class _Life:
         async def fail(membership: BrokerLifecycle) -> None:
             raise LookupError("a defect")
 
-        self.monkeypatch.setattr(BrokerLifecycle, "hand_over", fail)
+        self.monkeypatch.setattr(BrokerLifecycle, "run_controlled_shutdown", fail)
         with pytest.raises(LookupError):
             self.stop_when_ready()
 

@@ -17,13 +17,13 @@ from kio.schema.alter_client_quotas.v1 import AlterClientQuotasRequest
 from kio.schema.alter_client_quotas.v1.request import EntityData, EntryData, OpData
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
-from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.authorization import audit_change, authorize
 from moldau.errors import InvalidRequestError, KafkaError
 from moldau.model import AclOperation
 from moldau.quotas import QuotaEntity, require_entity, require_kind, require_limit
 from moldau.wire.apis import ALTER_CLIENT_QUOTAS
 
-API = serves(ALTER_CLIENT_QUOTAS, changes_cluster=True)
+API = serves(ALTER_CLIENT_QUOTAS, needs=AclOperation.ALTER_CONFIGS, changes_cluster=True)
 
 
 async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> Values:
@@ -32,7 +32,7 @@ async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> 
     for entry in request.entries:
         error: KafkaError | None = None
         try:
-            require_cluster(context, AclOperation.ALTER_CONFIGS)
+            authorize(context, API)
             if times[frozenset(_parts(entry.entity))] > 1:
                 raise InvalidRequestError("the entity stands in the request twice")
             await _alter(entry, request.validate_only, context)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsRequest
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
-from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.authorization import audit_change, authorize
 from moldau.cluster.elections import Outcomes
 from moldau.errors import KafkaError
 from moldau.model import AclOperation, TopicPartition
@@ -23,6 +23,7 @@ from moldau.wire.apis import ALTER_PARTITION_REASSIGNMENTS
 
 API = serves(
     ALTER_PARTITION_REASSIGNMENTS,
+    needs=AclOperation.ALTER,
     changes_cluster=True,
     droppable=("allow_replication_factor_change",),
 )
@@ -40,7 +41,7 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: RequestCo
     error: KafkaError | None = None
     outcomes: Outcomes = {}
     try:
-        require_cluster(context, AclOperation.ALTER)
+        authorize(context, API)
         outcomes = await context.services.admin.alter_reassignments(
             targets, may_change_factor=may_change_factor
         )

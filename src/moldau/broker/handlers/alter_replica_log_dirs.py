@@ -15,12 +15,12 @@ from pathlib import Path
 from kio.schema.alter_replica_log_dirs.v2 import AlterReplicaLogDirsRequest
 
 from moldau.broker.api import RequestContext, Services, Values, serves
-from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.authorization import audit_change, authorize
 from moldau.errors import ErrorCode, KafkaError, ReplicaNotAvailableError, StorageError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ALTER_REPLICA_LOG_DIRS
 
-API = serves(ALTER_REPLICA_LOG_DIRS, changes_cluster=True)
+API = serves(ALTER_REPLICA_LOG_DIRS, needs=AclOperation.ALTER, changes_cluster=True)
 
 _TOLD = 20  # partitions in a line of the audit log
 
@@ -35,7 +35,7 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
     codes: dict[TopicPartition, ErrorCode] = {}
     refusal: KafkaError | None = None
     try:
-        require_cluster(context, AclOperation.ALTER)
+        authorize(context, API)
     except KafkaError as error:
         refusal = error
         codes = dict.fromkeys(targets, error.code)

@@ -16,7 +16,7 @@ from kio.schema.alter_user_scram_credentials.v0.request import (
 
 from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.authentication import MECHANISMS_BY_NUMBER
-from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.authorization import audit_change, authorize
 from moldau.cluster.credentials import UserCredentials
 from moldau.errors import (
     DuplicateResourceError,
@@ -38,7 +38,7 @@ from moldau.wire.apis import ALTER_USER_SCRAM_CREDENTIALS
 
 Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
-API = serves(ALTER_USER_SCRAM_CREDENTIALS, changes_cluster=True)
+API = serves(ALTER_USER_SCRAM_CREDENTIALS, needs=AclOperation.ALTER, changes_cluster=True)
 
 
 async def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -> Values:
@@ -55,7 +55,7 @@ async def _alter(name: str, alterations: list[Alteration], context: RequestConte
     error: KafkaError | None = None
     note: str | None = None
     try:
-        require_cluster(context, AclOperation.ALTER)
+        authorize(context, API)
         await _change(name, alterations, context.services.credentials)
         note = _find_note(name, alterations, context)
     except KafkaError as refused:

@@ -15,13 +15,13 @@ from moldau.errors import KafkaError
 from moldau.model import AclBinding, AclOperation
 from moldau.wire.apis import CREATE_ACLS
 
-API = serves(CREATE_ACLS, changes_cluster=True)
+API = serves(CREATE_ACLS, needs=AclOperation.ALTER, changes_cluster=True)
 
 
 async def handle(request: CreateAclsRequest, context: RequestContext) -> Values:
     read: list[AclBinding | KafkaError] = []
     try:
-        authorize_acls(context, AclOperation.ALTER)
+        authorize_acls(context, API)
     except KafkaError as error:
         read += [error] * len(request.creations)
     else:

@@ -14,14 +14,14 @@ from moldau.errors import KafkaError
 from moldau.model import AclBinding, AclOperation
 from moldau.wire.apis import DELETE_ACLS
 
-API = serves(DELETE_ACLS, changes_cluster=True)
+API = serves(DELETE_ACLS, needs=AclOperation.ALTER, changes_cluster=True)
 
 
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> Values:
     acls = context.services.acls
     found: list[list[AclBinding] | KafkaError] = []
     try:
-        authorize_acls(context, AclOperation.ALTER)
+        authorize_acls(context, API)
         await acls.catch_up()
     except KafkaError as error:
         found += [error] * len(request.filters)

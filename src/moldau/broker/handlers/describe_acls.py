@@ -25,14 +25,14 @@ from moldau.errors import KafkaError
 from moldau.model import AclBinding, AclOperation, ResourcePattern
 from moldau.wire.apis import DESCRIBE_ACLS
 
-API = serves(DESCRIBE_ACLS)
+API = serves(DESCRIBE_ACLS, needs=AclOperation.DESCRIBE)
 
 _PATTERNS_AT_ONCE = 200
 
 
 async def handle(request: DescribeAclsRequest, context: RequestContext) -> Values:
     try:
-        authorize_acls(context, AclOperation.DESCRIBE)
+        authorize_acls(context, API)
         found = context.services.acls.find(read_filter(request))
     except KafkaError as error:
         return {**error_values(error), "resources": []}

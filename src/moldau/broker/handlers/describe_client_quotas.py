@@ -18,13 +18,13 @@ from moldau.broker.api import (
     error_values,
     serves,
 )
-from moldau.broker.authorization import require_cluster
+from moldau.broker.authorization import authorize
 from moldau.errors import KafkaError
 from moldau.model import AclOperation
 from moldau.quotas import Default, NameCondition, QuotaEntity, find_matching
 from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS
 
-API = serves(DESCRIBE_CLIENT_QUOTAS)
+API = serves(DESCRIBE_CLIENT_QUOTAS, needs=AclOperation.DESCRIBE_CONFIGS)
 
 _ENTITIES_AT_ONCE = 500
 
@@ -34,7 +34,7 @@ async def handle(request: DescribeClientQuotasRequest, context: RequestContext) 
         NameCondition(one.entity_type, one.match_type, one.match) for one in request.components
     ]
     try:
-        require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+        authorize(context, API)
         found = find_matching(context.services.image.quotas, conditions, strict=request.strict)
     except KafkaError as error:
         return {**error_values(error), "entries": None}

@@ -23,14 +23,18 @@ from moldau.broker.api import (
     encode_element,
     serves,
 )
-from moldau.broker.authorization import may_cluster
+from moldau.broker.authorization import find_refusal
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation, TopicPartition
 from moldau.storage.log_dirs import DirectoryReport
 from moldau.wire.apis import DESCRIBE_LOG_DIRS
 from moldau.wire.shape import EncodedArray
 
-API = serves(DESCRIBE_LOG_DIRS, droppable=("total_bytes", "usable_bytes", "is_cordoned"))
+API = serves(
+    DESCRIBE_LOG_DIRS,
+    needs=AclOperation.DESCRIBE,
+    droppable=("total_bytes", "usable_bytes", "is_cordoned"),
+)
 
 _FIRST_WITH_ERROR = 3
 
@@ -49,7 +53,7 @@ class _Replica(NamedTuple):
 
 
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> Values:
-    if not may_cluster(context, AclOperation.DESCRIBE):
+    if find_refusal(context, API) is not None:
         refused: Values = {"results": []}
         if context.version >= _FIRST_WITH_ERROR:
             refused["error_code"] = ErrorCode.cluster_authorization_failed

@@ -13,19 +13,19 @@ from kio.schema.describe_user_scram_credentials.v0 import DescribeUserScramCrede
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authentication import number_of
-from moldau.broker.authorization import require_cluster
+from moldau.broker.authorization import authorize
 from moldau.cluster.credentials import UserCredentials
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import AclOperation
 from moldau.wire.apis import DESCRIBE_USER_SCRAM_CREDENTIALS
 
-API = serves(DESCRIBE_USER_SCRAM_CREDENTIALS)
+API = serves(DESCRIBE_USER_SCRAM_CREDENTIALS, needs=AclOperation.DESCRIBE)
 
 
 async def handle(request: DescribeUserScramCredentialsRequest, context: RequestContext) -> Values:
     credentials = context.services.credentials
     try:
-        require_cluster(context, AclOperation.DESCRIBE)
+        authorize(context, API)
     except KafkaError as error:
         return {**error_values(error), "results": []}
     if request.users:

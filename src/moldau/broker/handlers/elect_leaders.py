@@ -16,13 +16,15 @@ from collections.abc import Iterable
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
-from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.authorization import audit_change, authorize
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import ELECT_LEADERS
 
-API = serves(ELECT_LEADERS, changes_cluster=True, droppable=("error_code",))
+API = serves(
+    ELECT_LEADERS, needs=AclOperation.ALTER, changes_cluster=True, droppable=("error_code",)
+)
 
 _PREFERRED = 0
 _UNCLEAN = 1
@@ -36,7 +38,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Value
     error: KafkaError | None = None
     outcomes: Outcomes = {}
     try:
-        require_cluster(context, AclOperation.ALTER)
+        authorize(context, API)
         if election_type not in (_PREFERRED, _UNCLEAN):
             raise InvalidRequestError(f"there is no election of type {election_type}")
         outcomes = await context.services.admin.elect_leaders(

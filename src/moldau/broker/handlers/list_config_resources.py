@@ -13,14 +13,16 @@ from typing import Final
 from kio.schema.list_config_resources.v1 import ListConfigResourcesRequest
 
 from moldau.broker.api import RequestContext, Slices, Values, answered_class, encode_array, serves
-from moldau.broker.authorization import may_cluster
+from moldau.broker.authorization import find_refusal
 from moldau.broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import LIST_CONFIG_RESOURCES
 
-API = serves(LIST_CONFIG_RESOURCES, droppable=("resource_type",))
+API = serves(
+    LIST_CONFIG_RESOURCES, needs=AclOperation.DESCRIBE_CONFIGS, droppable=("resource_type",)
+)
 
 _KNOWN: Final = (
     frozenset({CLIENT_METRICS}),
@@ -32,7 +34,7 @@ _RESOURCES_AT_ONCE = 500
 
 
 async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> Values:
-    if not may_cluster(context, AclOperation.DESCRIBE_CONFIGS):
+    if find_refusal(context, API) is not None:
         return {"error_code": ErrorCode.cluster_authorization_failed, "config_resources": []}
     known = _KNOWN[context.version]
     wanted = frozenset(getattr(request, "resource_types", ())) or known

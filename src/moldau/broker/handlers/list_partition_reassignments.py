@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsRequest
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
-from moldau.broker.authorization import require_cluster
+from moldau.broker.authorization import authorize
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import KafkaError
 from moldau.model import AclOperation, TopicPartition
 from moldau.wire.apis import LIST_PARTITION_REASSIGNMENTS
 
-API = serves(LIST_PARTITION_REASSIGNMENTS)
+API = serves(LIST_PARTITION_REASSIGNMENTS, needs=AclOperation.DESCRIBE)
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> Values:
@@ -31,7 +31,7 @@ def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) 
     error: KafkaError | None = None
     moving: Mapping[TopicPartition, PartitionState] = {}
     try:
-        require_cluster(context, AclOperation.DESCRIBE)
+        authorize(context, API)
         moving = context.services.admin.list_reassignments(wanted)
     except KafkaError as refused:
         error = refused

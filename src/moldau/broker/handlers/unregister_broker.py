@@ -13,17 +13,17 @@ from __future__ import annotations
 from kio.schema.unregister_broker.v0 import UnregisterBrokerRequest
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
-from moldau.broker.authorization import audit_change, find_cluster_refusal
+from moldau.broker.authorization import audit_change, find_refusal
 from moldau.errors import KafkaError
 from moldau.model import AclOperation, BrokerId
 from moldau.wire.apis import UNREGISTER_BROKER
 
-API = serves(UNREGISTER_BROKER, changes_cluster=True)
+API = serves(UNREGISTER_BROKER, needs=AclOperation.ALTER, changes_cluster=True)
 
 
 async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> Values:
     broker_id = BrokerId(request.broker_id)
-    error: KafkaError | None = find_cluster_refusal(context, AclOperation.ALTER)
+    error: KafkaError | None = find_refusal(context, API)
     if error is None:
         try:
             await context.services.admin.unregister_broker(broker_id)

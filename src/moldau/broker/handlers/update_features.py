@@ -13,17 +13,17 @@ from __future__ import annotations
 from kio.schema.update_features.v2 import UpdateFeaturesRequest
 
 from moldau.broker.api import RequestContext, Values, error_values, serves
-from moldau.broker.authorization import find_cluster_refusal
+from moldau.broker.authorization import find_refusal
 from moldau.broker.control_plane import find_update_fault
 from moldau.errors import ErrorCode
 from moldau.model import AclOperation
 from moldau.wire.apis import UPDATE_FEATURES
 
-API = serves(UPDATE_FEATURES, droppable=("results",))
+API = serves(UPDATE_FEATURES, needs=AclOperation.ALTER, droppable=("results",))
 
 
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> Values:
-    denied = find_cluster_refusal(context, AclOperation.ALTER)
+    denied = find_refusal(context, API)
     if denied is not None:
         return _refuse(denied.code, str(denied))
     faults = (

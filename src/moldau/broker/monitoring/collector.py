@@ -35,6 +35,10 @@ _SAMPLES_PER_TURN: Final = 300
 _MOST_GROUPS: Final = 1000
 """With a number of members of their own."""
 
+_OWN = Path("/proc/self")
+_START_FIELD = 19
+"""Of /proc/self/stat, counted behind the name of the program: when it began, in ticks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
@@ -268,11 +272,6 @@ def collect_process(process: ProcessFigures, out: Exposition) -> None:
     out.add(catalogue.START_TIME, process.started_at)
     if process.open_files is not None:
         out.add(catalogue.OPEN_FILES, process.open_files)
-
-
-_OWN = Path("/proc/self")
-_START_FIELD = 19
-"""Of /proc/self/stat, counted behind the name of the program: when it began, in ticks."""
 
 
 class ProcessFigures(NamedTuple):

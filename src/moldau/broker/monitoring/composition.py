@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from moldau.broker.api import Services
 from moldau.broker.background_tasks import BackgroundTasks
 from moldau.broker.control_plane import LogEndRequests, random_uuid
+from moldau.broker.inter_broker import BrokerConnections
 from moldau.broker.monitoring.client_telemetry import ClientTelemetry
 from moldau.broker.ports import Ports
-from moldau.broker.replication import find_address
 from moldau.clock import Clock
 from moldau.cluster.config_writer import ClientMetricsConfigs
 from moldau.cluster.rules.metadata_image import (
@@ -35,7 +35,6 @@ from moldau.coordination.port import Coordination, CoordinationError
 from moldau.metrics.figures import BrokerFigures, ConnectionFigures, Histogram
 from moldau.metrics.history import EventKind, History, decode_events, encode_events
 from moldau.model import NO_BROKER, BrokerId
-from moldau.net.peer import Peer
 from moldau.storage.files import Files
 from moldau.workers import Workers
 
@@ -44,12 +43,16 @@ if TYPE_CHECKING:
     from moldau.broker.monitoring.group_lag import GroupLags
     from moldau.coordinators.groups.rules.outcome import LogMessage
 
-
 _log = logging.getLogger("moldau.metrics")
 
 _PAUSE_SECONDS = 60.0
 
 Spawn: TypeAlias = Callable[[str, Coroutine[Any, Any, None]], object]
+
+_LOOP_SECONDS: Final = 0.5
+_STORE_SECONDS: Final = 10.0
+HISTORY_FILE: Final = "history.json"
+HISTORY_SECONDS: Final = 60.0
 
 
 class Monitoring:
@@ -109,6 +112,7 @@ class Monitoring:
         self,
         services: Services,
         coordination: Coordination,
+        peers: BrokerConnections,
         connections: Callable[[], Mapping[str, ConnectionFigures]],
     ) -> None:
         """The parts are put together; none of them runs yet."""
@@ -127,9 +131,7 @@ class Monitoring:
             groups=services.groups.each_group,
             partitions=services.partitions,
             image=lambda: services.image,
-            ask_ends=LogEndRequests(
-                partial(self._connect_to, services), f"broker-{services.broker_id}"
-            ).ask,
+            ask_ends=LogEndRequests(peers.connect, f"broker-{services.broker_id}").ask,
             clock=clock,
         )
         self._endpoint.connect(
@@ -154,15 +156,7 @@ class Monitoring:
         )
         return self._telemetry
 
-    def _connect_to(self, services: Services, other: BrokerId) -> Peer:
-        return Peer(
-            self._ports.network,
-            self._ports.clock,
-            lambda: find_address(services.image.brokers.get(other), self._options()),
-            name=f"broker {other}",
-        )
-
-    def run(self, duties: BackgroundTasks) -> None:
+    def run(self, tasks: BackgroundTasks) -> None:
         """The broker answers from now on."""
         if self._telemetry is not None:
             self._telemetry.configs.start()
@@ -185,7 +179,7 @@ class Monitoring:
         if self._file is not None:
             watches["keeping of the history"] = self._file.run
         for name, watch in watches.items():
-            duties.keep(name, partial(self._tolerate, name, watch))
+            tasks.keep(name, partial(self._tolerate, name, watch))
 
     async def _tolerate(self, name: str, watch: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Nobody depends on a look: one that fails is told of, and comes again after a while."""
@@ -200,10 +194,6 @@ class Monitoring:
         """Whoever sends clients here hears that it is over."""
         if self._endpoint is not None:
             self._endpoint.is_stopping = True
-
-
-_LOOP_SECONDS: Final = 0.5
-_STORE_SECONDS: Final = 10.0
 
 
 async def watch_loop(clock: Clock, delays: Histogram, note: Callable[[float], None]) -> None:
@@ -239,17 +229,13 @@ class StoreProbe:
             await self._clock.sleep(_STORE_SECONDS)
 
 
-FILE_NAME: Final = "history.json"
-INTERVAL_SECONDS: Final = 60.0
-
-
 class HistoryFile:
     """One task runs `run`."""
 
     def __init__(
         self, folder: Path, history: History, *, files: Files, clock: Clock, workers: Workers
     ) -> None:
-        self._path = folder / FILE_NAME
+        self._path = folder / HISTORY_FILE
         self._history = history
         self._files = files
         self._clock = clock
@@ -270,7 +256,7 @@ class HistoryFile:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._clock.sleep(INTERVAL_SECONDS)
+            await self._clock.sleep(HISTORY_SECONDS)
             await self.write()
 
     async def write(self) -> None:

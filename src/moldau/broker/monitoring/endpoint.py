@@ -43,6 +43,13 @@ _INDEX: Final = (
 )
 _PARTITIONS_PER_TURN = 1000
 
+_NAMED = 5
+"""Partitions that a reason names; of the rest, the number."""
+_RUNS_PER_TURN: Final = 1000
+"""Runs of records that are alike, walked through before others have the loop; a partition may have
+thousands."""
+MOST_ROWS: Final = 10_000
+
 
 class MetricsEndpoint:
     """See the module. `listen` once, `connect` when the broker is put together."""
@@ -205,10 +212,6 @@ def _to_json(value: Mapping[str, object], status: int = 200) -> HttpAnswer:
 # can be sent to: it serves, is in its cluster and leads what it is said to lead.
 
 
-_NAMED = 5
-"""Partitions that a reason names; of the rest, the number."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
     """What a broker knows of itself."""
@@ -242,12 +245,6 @@ def _name(partitions: Iterable[str]) -> str:
     all_of_them = sorted(partitions)
     rest = len(all_of_them) - _NAMED
     return ", ".join(all_of_them[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-_RUNS_PER_TURN: Final = 1000
-"""Runs of records that are alike, walked through before others have the loop; a partition may have
-thousands."""
-MOST_ROWS: Final = 10_000
 
 
 async def describe_shares(services: Services, group_id: str | None) -> list[dict[str, object]]:

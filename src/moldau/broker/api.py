@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from moldau.clock import finish_within
 from moldau.errors import ErrorCode, KafkaError, RequestTimedOutError
 from moldau.metrics.figures import ApiFigures
-from moldau.model import AclOperation, Principal
+from moldau.model import AclOperation, Principal, TopicPartition
 from moldau.net.port import Chunk, Connection
 from moldau.wire.apis import Api
 from moldau.wire.headers import RequestHeader
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from moldau.storage.log_store import LogStore
 
 
+V = TypeVar("V")
+
 Values: TypeAlias = dict[str, object]
 """A response, or a part of one, by the names of its fields."""
 
@@ -69,6 +71,14 @@ def error_values(error: KafkaError | None) -> Values:
     if error is None:
         return {"error_code": ErrorCode.none, "error_message": None}
     return {"error_code": error.code, "error_message": str(error)}
+
+
+def group_by_topic(values: Mapping[TopicPartition, V]) -> dict[str, dict[int, V]]:
+    """What is said of partitions, as responses list it: by topic, and there by partition."""
+    topics: dict[str, dict[int, V]] = {}
+    for (topic, partition), value in values.items():
+        topics.setdefault(topic, {})[partition] = value
+    return topics
 
 
 class ServedApi(NamedTuple):

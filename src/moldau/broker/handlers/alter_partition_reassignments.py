@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsRequest
 
-from moldau.broker.api import RequestContext, Values, error_values, serves
+from moldau.broker.api import RequestContext, Values, error_values, group_by_topic, serves
 from moldau.broker.authorization import audit_change, authorize
 from moldau.cluster.elections import Outcomes
 from moldau.errors import KafkaError
@@ -57,11 +57,6 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: RequestCo
 
 
 def _responses(outcomes: Outcomes) -> Iterable[Values]:
-    for topic in dict.fromkeys(key.topic for key in outcomes):
-        rows = {key.partition: error for key, error in outcomes.items() if key.topic == topic}
-        yield {
-            "name": topic,
-            "partitions": [
-                {"partition_index": number, **error_values(error)} for number, error in rows.items()
-            ],
-        }
+    for topic, errors in group_by_topic(outcomes).items():
+        rows = [{"partition_index": one, **error_values(error)} for one, error in errors.items()]
+        yield {"name": topic, "partitions": rows}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kio.schema.alter_replica_log_dirs.v2 import AlterReplicaLogDirsRequest
 
-from moldau.broker.api import RequestContext, Services, Values, serves
+from moldau.broker.api import RequestContext, Services, Values, group_by_topic, serves
 from moldau.broker.authorization import audit_change, authorize
 from moldau.errors import ErrorCode, KafkaError, ReplicaNotAvailableError, StorageError
 from moldau.model import AclOperation, TopicPartition
@@ -62,12 +62,6 @@ async def _move(services: Services, key: TopicPartition, folder: Path) -> ErrorC
 
 
 def _results(codes: dict[TopicPartition, ErrorCode]) -> Iterable[Values]:
-    for topic in dict.fromkeys(key.topic for key in codes):
-        yield {
-            "topic_name": topic,
-            "partitions": [
-                {"partition_index": key.partition, "error_code": code}
-                for key, code in codes.items()
-                if key.topic == topic
-            ],
-        }
+    for topic, errors in group_by_topic(codes).items():
+        rows = [{"partition_index": one, "error_code": code} for one, code in errors.items()]
+        yield {"topic_name": topic, "partitions": rows}

@@ -39,10 +39,10 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> Values:
         audit_change(context, str(binding), failure)
     return {
         "filter_results": [
-            {**_error_values(some), "matching_acls": []}
+            {**error_values(some), "matching_acls": []}
             if isinstance(some, KafkaError)
             else {
-                **_error_values(None),
+                **error_values(None),
                 "matching_acls": [_values(binding, outcome[binding]) for binding in some],
             }
             for some in found
@@ -50,14 +50,10 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> Values:
     }
 
 
-def _error_values(error: KafkaError | None) -> Values:
-    return error_values(error)
-
-
 def _values(binding: AclBinding, error: KafkaError | None) -> Values:
     pattern, entry = binding
     return {
-        **_error_values(error),
+        **error_values(error),
         "resource_type": pattern.type.value,
         "resource_name": pattern.name,
         "pattern_type": pattern.pattern_type.value,

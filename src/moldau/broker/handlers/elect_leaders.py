@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-from moldau.broker.api import RequestContext, Values, error_values, serves
+from moldau.broker.api import RequestContext, Values, error_values, group_by_topic, serves
 from moldau.broker.authorization import audit_change, authorize
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
@@ -68,11 +68,6 @@ def _wanted_partitions(request: ElectLeadersRequest) -> list[TopicPartition] | N
 
 
 def _results(outcomes: Outcomes) -> Iterable[Values]:
-    for topic in dict.fromkeys(key.topic for key in outcomes):
-        rows = {key.partition: error for key, error in outcomes.items() if key.topic == topic}
-        yield {
-            "topic": topic,
-            "partition_result": [
-                {"partition_id": number, **error_values(error)} for number, error in rows.items()
-            ],
-        }
+    for topic, errors in group_by_topic(outcomes).items():
+        rows = [{"partition_id": one, **error_values(error)} for one, error in errors.items()]
+        yield {"topic": topic, "partition_result": rows}

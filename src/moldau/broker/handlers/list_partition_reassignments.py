@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsRequest
 
-from moldau.broker.api import RequestContext, Values, error_values, serves
+from moldau.broker.api import RequestContext, Values, error_values, group_by_topic, serves
 from moldau.broker.authorization import authorize
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import KafkaError
@@ -39,8 +39,7 @@ def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) 
 
 
 def _topics(moving: Mapping[TopicPartition, PartitionState]) -> Iterable[Values]:
-    for topic in dict.fromkeys(key.topic for key in moving):
-        rows = {key.partition: state for key, state in moving.items() if key.topic == topic}
+    for topic, states in group_by_topic(moving).items():
         yield {
             "name": topic,
             "partitions": [
@@ -50,6 +49,6 @@ def _topics(moving: Mapping[TopicPartition, PartitionState]) -> Iterable[Values]
                     "adding_replicas": state.adding_replicas,
                     "removing_replicas": state.removing_replicas,
                 }
-                for number, state in rows.items()
+                for number, state in states.items()
             ],
         }

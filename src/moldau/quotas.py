@@ -34,7 +34,9 @@ EntityName: TypeAlias = str | Default
 
 
 class QuotaEntity(NamedTuple):
-    """Who. None where the entity says nothing about users, client ids or addresses.
+    """Whom a quota is for: a user, a client id, a client id of a user, or an address; each of them
+    by name or as the default for all that have none of their own. None where the entity says
+    nothing about users, client ids or addresses.
 
     Invariant: an address stands alone, and there is always something.
     """
@@ -372,7 +374,12 @@ class _Kept:
 
 
 class ClientQuotas:
-    """What clients of this broker may do. `is_enabled` is all that is looked at without quotas."""
+    """What clients of this broker may do. `is_enabled` is all that is looked at without quotas.
+
+    Quotas apply to each broker on its own, as in Kafka. The number of accounts is bounded: those
+    that are idle are forgotten first, and after them those that were used the longest time ago.
+    Owned by the event loop.
+    """
 
     def __init__(
         self,

@@ -130,12 +130,12 @@ class DeferredResponse(NamedTuple):
     work: Awaitable[Sequence[Chunk] | None]
 
 
-# A shell. What an answer says may change between two slices, so whoever makes one takes what it
-# reads from once (an image, a list) or says that its elements are of different moments.
-
-
 class Slices:
-    """Counts the pieces of one answer and lets others have the loop after every `size` of them."""
+    """Counts the pieces of one answer and lets others have the loop after every `size` of them.
+
+    What an answer says may change between two slices, so a handler takes what it reads from once
+    (an image, a list) or says that its elements are of different moments.
+    """
 
     __slots__ = ("_left", "_size")
 

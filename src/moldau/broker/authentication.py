@@ -68,7 +68,7 @@ class SaslSession:
         mechanisms: Callable[[], SaslMechanisms],
         options: Callable[[], ListenerOptions],
         clock: Clock,
-        newcomers: PendingConnections,
+        pending: PendingConnections,
         refused: RefusedClients,
     ) -> None:
         self.state = SaslState.NEW
@@ -76,7 +76,7 @@ class SaslSession:
         self._mechanisms = mechanisms
         self._options = options
         self._clock = clock
-        self._newcomers = newcomers
+        self._pending = pending
         self._refused = refused
         self._mechanism = ""
         self._exchange: SaslExchange | None = None
@@ -84,7 +84,7 @@ class SaslSession:
         self._ends_at = float("inf")  # monotonic seconds
         self._known: Authenticated | None = None  # from the login before this one
         connection.limit_requests(options().sasl_server_max_receive_size)
-        newcomers.add(connection)
+        pending.add(connection)
 
     @property
     def is_by_token(self) -> bool:
@@ -175,7 +175,7 @@ class SaslSession:
             self._ends_at = self._clock.monotonic() + lifetime_ms / 1000
         self._connection.principal = outcome.principal
         self._connection.limit_requests(None)
-        self._newcomers.discard(self._connection)
+        self._pending.discard(self._connection)
 
     def _lifetime_ms(self, outcome: Authenticated | None) -> int:
         if outcome is None:
@@ -204,7 +204,7 @@ class SaslSession:
         """The connection is closed. Who it was stays known: what he asked for last may still be
         done, and the audit log tells it."""
         self.state = SaslState.OVER
-        self._newcomers.discard(self._connection)
+        self._pending.discard(self._connection)
 
 
 def _refusal(code: ErrorCode, message: str) -> Values:
@@ -275,7 +275,9 @@ def number_of(mechanism: str) -> int:
 
 
 class RefusedClients:
-    """Of all listeners of one broker."""
+    """Logs which clients were refused, now and then: a client that guesses passwords must not fill
+    the disk. The audit log has all of them. One for all listeners of a broker.
+    """
 
     def __init__(self, clock: Clock, audit: AuditLog) -> None:
         self._clock = clock

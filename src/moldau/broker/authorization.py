@@ -227,6 +227,7 @@ CLUSTER_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.CLUSTER])
 
 
 def topic_operations(context: RequestContext, topic: str) -> int:
+    """What the client may do, as bits: bit N is the operation with the number N in Kafka's ACLs."""
     if context.services.authorizer is None:
         return TOPIC_OPERATIONS
     return _allowed(context, AclResourceType.TOPIC, topic)

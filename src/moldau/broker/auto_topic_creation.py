@@ -136,11 +136,6 @@ def _error_for(code: ErrorCode, message: str | None) -> KafkaError:
     return KafkaError(message or code.name)
 
 
-# A member that reports waits for them, but not for long: its next heartbeats find them. Whatever
-# could not be made is told in its answer, and in those of all that report soon after it; then it is
-# tried again. A shell, owned by the event loop.
-
-
 class MakesTopics(Protocol):
     """`AutoTopicCreation`, as far as it is needed here."""
 
@@ -148,7 +143,13 @@ class MakesTopics(Protocol):
 
 
 class InternalTopics:
-    """See the module."""
+    """Creates the internal topics of Kafka Streams applications: repartition topics and changelogs.
+
+    Their coordinator asks for them (KIP-1071). The heartbeat that asks waits, but not for long: the
+    next heartbeats find the topics. A topic that could not be created is named in the answer, and
+    in those of all members that report soon after it; then it is tried again. Owned by the event
+    loop.
+    """
 
     def __init__(
         self,

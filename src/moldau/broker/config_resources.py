@@ -184,9 +184,9 @@ def _broker_id(resource_name: str, services: Services) -> BrokerId | None:
     return BrokerId(broker_id)
 
 
-# They are settings of the resource BROKER_LOGGER: every logger and every package of loggers has a
-# level, its own or that of the nearest one above it, and `root` is above them all. What is set
-# lasts as long as the process. A shell around `logging`.
+# Levels of loggers (KIP-412) are settings of the resource BROKER_LOGGER. Every logger and every
+# package of loggers has a level, its own or that of the nearest one above it, and `root` is above
+# them all. A level that is set lasts as long as the process.
 
 
 def list_levels() -> dict[str, str]:

@@ -250,7 +250,12 @@ def find_update_fault(name: str, level: int) -> UpdateFault | None:
 
 
 class LogEndRequests:
-    """`connect` makes the way to a broker, which is closed again when it has answered."""
+    """Asks brokers for the ends of their logs, which an unclean recovery compares (ELR-4).
+
+    By ListOffsets of the latest offset with replica id -2, which any replica answers for its own
+    log (`handlers.list_offsets`). Kafka's GetReplicaLogInfo asks the same; not every version of the
+    protocol has it. `connect` makes a connection, which is closed when the broker has answered.
+    """
 
     def __init__(
         self, connect: Callable[[BrokerId], Peer], client_id: str, *, replica_id: int = ANY_REPLICA

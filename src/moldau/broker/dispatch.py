@@ -150,16 +150,6 @@ def _prepare(served: Served) -> ModuleType:
     return module
 
 
-# A Produce with acks=all has had its effect when its batches are appended; what is left is to wait
-# for the replicas. Its connection owes the answer from then on, and the next Produce is appended
-# meanwhile: a round of fetches of the followers commits what all of them brought, instead of one
-# batch. Appends keep their order, since a batch is appended before the next request is looked at,
-# and so do answers, which is all that a client can see. Sequence numbers of producers are checked
-# against the log, as ever: what follows a batch that was refused is refused, too.
-#
-# No I/O. Owned by the event loop.
-
-
 class PendingResponse:
     """A place in the order of answers."""
 
@@ -170,7 +160,16 @@ class PendingResponse:
 
 
 class ResponseQueue:
-    """What one connection owes, oldest request first. Invariant: the first is not known yet."""
+    """What one connection owes, oldest request first. Invariant: the first is not known yet.
+
+    A Produce with acks=all has had its effect when its batches are appended; what is left is to
+    wait for the replicas. Its connection owes the answer from then on, and the next Produce is
+    appended meanwhile: a round of fetches of the followers commits what all of them brought,
+    instead of one batch. Appends keep their order, since a batch is appended before the next
+    request is looked at, and so do answers, which is all that a client can see. Sequence numbers of
+    producers are checked against the log: what follows a batch that was refused is refused, too.
+    No I/O.
+    """
 
     __slots__ = ("_owed",)
 

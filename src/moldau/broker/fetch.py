@@ -28,17 +28,6 @@ from moldau.replication.rules.replica import RACK_AWARE_SELECTOR
 from moldau.wire.fetch_exchange import LAST_EPOCH, NO_SESSION
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 
-# A partition has news from the moment in which something happens to it (records, a high watermark,
-# a log start, another leader) or the client names it, until a look finds nothing more to say. A
-# round looks at those with news and at no others: what is not among them is *at rest*, and a look
-# at it would find what the last one found (ISR-4). So a round costs what moved, not what exists.
-#
-# With each request a follower says of everything at rest that it still is where it was, which is
-# the end of the log; `asked_at` is when it last did. When the rest ends, the leader is told until
-# when it lasted.
-#
-# No I/O; `now` is handed in.
-
 _FEW_HOLES = 32
 
 TopicReference = str | UUID
@@ -169,7 +158,21 @@ class SessionPartition:
 
 
 class FetchSession:
-    """See the module. `news` is a part of `partitions`; both belong to the event loop."""
+    """The partitions that a client fetches, and which of them have news.
+
+    A partition has news from the moment in which something happens to it (records, a high
+    watermark, a log start, another leader) or the client names it, until a look finds nothing more
+    to say. A round looks at those with news and at no others: what is not among them is *at rest*,
+    and a look at it would find what the last one found (ISR-4). So a round costs what moved, not
+    what exists.
+
+    With each request a follower says of everything at rest that it still is where it was, which is
+    the end of the log; `asked_at` is when it last did. When the rest ends, the leader is told until
+    when it lasted.
+
+    Invariant: `news` is a part of `partitions`. No I/O; `now` is handed in. Owned by the event
+    loop.
+    """
 
     __slots__ = (
         "_holes",
@@ -286,25 +289,22 @@ class FetchSession:
             wait.wake()
 
 
-# A session is made by a fetch with epoch 0, continued with epoch 1, 2, …, and ended by epoch -1, by
-# eviction or with the process. Losing one is harmless: the client is told and starts over. Sessions
-# unused for two minutes go when another one comes. The cache is bounded; when it is full of others,
-# the client is served without one. (Kafka keeps unused ones until it is full, and then also lets a
-# larger session evict a smaller one; that only matters with a thousand sessions, and makes clients
-# fall out of favour in turns.)
-#
-# What happens to a partition is passed on to the sessions that watch it, and to the requests that
-# wait there. An append costs one look into a dictionary when nobody watches.
-#
-# No I/O; `now` is handed in. Owned by the event loop.
-
-
 _Watching = dict[TopicPartition, dict[SessionPartition, None]]
 """By partition, in the order of their coming; no empty ones."""
 
 
 class FetchSessions:
-    """The sessions of a broker; at most `max_sessions` of them."""
+    """The sessions of a broker; at most `max_sessions` of them.
+
+    Sessions unused for two minutes are evicted when another one is opened. When the cache is full
+    of others, the client is served without one. (Kafka keeps unused ones until it is full, and then
+    also lets a larger session evict a smaller one; that only matters with a thousand sessions, and
+    makes clients lose their sessions in turns.)
+
+    What happens to a partition is passed on to the sessions that watch it, and to the requests that
+    wait there. An append costs one look into a dictionary when nothing watches. No I/O; `now` is
+    handed in. Owned by the event loop.
+    """
 
     def __init__(
         self,

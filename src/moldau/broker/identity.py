@@ -87,6 +87,8 @@ async def _choose_broker_id(
     return await generate_broker_id(coordination, options.reserved_broker_max_id)
 
 
+# Serving a folder that was copied from a Kafka broker (L10).
+#
 # Such a folder has logs but no coordination store, so nothing knows of its topics. When a store is
 # new, the topics are registered as the logs say: name and partitions by the folders, the id by
 # `partition.metadata`. Their settings are not in the folder, except that Kafka's own topics always
@@ -94,9 +96,9 @@ async def _choose_broker_id(
 # person has said what it is for (`config.topic_options`). `__cluster_metadata` is no topic and is
 # left alone.
 #
-# A store that is not new knows its topics; what becomes of logs that it does not know is said in
-# `replication.replica_logs`. An empty ZooKeeper is a new store, or one that lost everything: there
-# it is done only if somebody asked for it, since each topic would get one replica, the one here.
+# A store that is not new knows its topics; `replication.replica_logs` says what becomes of logs
+# that it does not know. An empty ZooKeeper is a new store, or one that lost everything: there it
+# is done only on request, since each topic would get one replica, the one here.
 
 
 Logs = Mapping[TopicPartition, Log]

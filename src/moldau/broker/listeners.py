@@ -63,7 +63,7 @@ class BrokerListeners:
         }
         self._quotas = ConnectionQuotas(current, services.clock)
         self._refused = RefusedClients(services.clock, services.audit)
-        self._newcomers = PendingConnections(services.clock, "login", on_ended=self._on_slow_login)
+        self._pending = PendingConnections(services.clock, "login", on_ended=self._on_slow_login)
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self.figures: dict[str, ConnectionFigures] = {}  # by the listener's name
 
@@ -109,7 +109,7 @@ class BrokerListeners:
             lambda: self._security.mechanisms_of(name, self._stored_logins()),
             partial(self._security.options_of, name),
             self._services.clock,
-            self._newcomers,
+            self._pending,
             self._refused,
         )
         return SaslGate(connection, self._pump(connection, session), session, self._supervisor)

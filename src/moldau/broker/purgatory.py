@@ -186,12 +186,6 @@ class Purgatory:
                     del kind[topic_partition]
 
 
-# A task for each would cost more than all that the fetch does: most consumers wait at the end of
-# their log, and every record wakes all who wait for it. So this is an object that hears of what
-# happens from the moment in which it is made, and looks again in the next turn of the loop,
-# together with all others whom the same record has woken. A shell, owned by the event loop.
-
-
 Look = Callable[[bool], list[Chunk] | int]
 """The answer, or how many bytes are missing for one. Called with True when the time is over, and
 then there has to be an answer."""
@@ -200,7 +194,14 @@ OnAnswer = Callable[[list[Chunk] | Exception], None]
 
 
 class DelayedFetch(FetchWait):
-    """`begin` or `await` it, once; `cancel` it when nobody waits for the answer any more."""
+    """A fetch that waits for news of its partitions (long poll): Kafka's DelayedFetch.
+
+    A task for each would cost more than all that the fetch does: most consumers wait at the end of
+    their log, and every record wakes all that wait for it. So this is an object that hears of what
+    happens from the moment in which it is made, and looks again in the next turn of the loop,
+    together with all others that the same record has woken. `begin` or `await` it, once; `cancel`
+    it when nobody waits for the answer any more.
+    """
 
     __slots__ = (
         "_is_due",
@@ -310,7 +311,11 @@ class DelayedFetch(FetchWait):
 
 
 class PartitionEvents:
-    """Passes on what partitions tell."""
+    """Passes on what happens to partitions: to fetch sessions, waiting requests, the coordinators,
+    and the parts that copy, keep the in-sync sets and look for damage.
+
+    Implements `replication.partition.PartitionObserver`.
+    """
 
     def __init__(self, purgatory: Purgatory, fetch_sessions: FetchSessions) -> None:
         self._purgatory = purgatory

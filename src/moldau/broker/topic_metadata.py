@@ -101,7 +101,13 @@ class _Encoded(NamedTuple):
 
 
 class EncodedTopics:
-    """The topics of the current image in the wordings that were asked for last."""
+    """What Metadata says about topics, as bytes that are kept while it is true.
+
+    A client refreshes its metadata every few minutes, and all of them do when a leader changes; the
+    answer is the same for each. It depends on the topic's state, on which brokers are alive and on
+    the wording of the request. Images share the states that did not change, so a change costs the
+    encoding of the topics it is about. Kept in the wordings that were asked for last.
+    """
 
     def __init__(self) -> None:
         self._alive: frozenset[BrokerId] = frozenset()  # everything kept was encoded with these
@@ -203,7 +209,11 @@ class _Encoder:
 
 
 class CurrentLeaders:
-    """The leaders that one answer names."""
+    """The leaders that one answer names, and where they are (KIP-951).
+
+    Made for each answer that has errors: a client that asked the wrong broker need not ask for
+    metadata.
+    """
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context

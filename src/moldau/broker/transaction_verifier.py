@@ -298,7 +298,12 @@ _Producer = tuple[int, int]
 
 
 class ProducedTransactions:
-    """`append` for each batch, then `append_later` for each that has to wait."""
+    """The transactional batches of one produce request: which of them begin a transaction.
+
+    Those wait until the coordinator has confirmed the transaction, all of a request with one
+    question; the others are appended at once. `append` for each batch, then `append_later` for each
+    that has to wait.
+    """
 
     def __init__(self, transactional_id: str, context: RequestContext) -> None:
         self._transactional_id = transactional_id

@@ -20,8 +20,6 @@ from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.storage.rules.file_names import LOCK_FILE
 
-# In each of its log directories a broker notes its session.
-
 SESSION_FILE = "presence.json"
 SESSION_FILE_VERSION = 1
 
@@ -29,7 +27,18 @@ _log = logging.getLogger("moldau.broker")
 
 
 class SessionNote(NamedTuple):
-    """See the module."""
+    """What a broker notes in each of its log directories about its presence in the cluster.
+
+        {"version":1,"session_id":72057594037927936,"boot_id":"0f1c…","lock":"803:2a41"}
+
+    `session_id` is that of its last session with the coordination store. `boot_id` is that of the
+    machine when all that its logs had lost was reported to the cluster: with another one, a log
+    that was not closed may have lost its end. `lock` tells the folder's lock file from copies of
+    it: a process that holds the same one in the same boot of the machine knows that the process of
+    that session is gone, and may delete the registration that it left behind. In a copy of the
+    folder this is not known: the broker that it was copied from may be at work. Reading and writing
+    it blocks, so it is done in a worker.
+    """
 
     session_id: int
     boot_id: str
@@ -73,23 +82,24 @@ def find_session_note(files: Files, folder: Path) -> SessionNote | None:
     )
 
 
-# A log is whole if nothing that was written to it can be lost (`cluster.rules.broker_shutdown`).
-# Of one that is not, the broker says so in the state of its partition, before it registers (REP-6).
-# Three kinds need more than that:
-#
-# - A log that has lost sealed segments has a hole that nothing behind its end can fill. Where
-# others   have everything, it is taken out of service and copied anew; where it is the only copy,
-# it is   served as it is (LOG-13). - A log whose folder is gone, as its directory knows: where
-# others have everything it is copied   anew; else nobody leads the partition before the folder is
-# back or somebody says so (LOG-14). - A log whose topic is away: there is no state to say it in.
-# Its own folder says so until there is.   The clean stop and the boot id that the broker notes
-# later do not speak for it.
-#
-# A shell, owned by the membership.
-
-
 class ReplicaLosses:
-    """See the module."""
+    """What the logs of a broker that joins the cluster may have lost, and who knows of it.
+
+    A log is whole if nothing that was written to it can be lost (`cluster.rules.broker_shutdown`).
+    Of one that is not, the broker says so in the state of its partition, before it registers
+    (REP-6). Three kinds need more than that:
+
+    - A log that has lost sealed segments has a hole that nothing behind its end can fill. Where
+      other replicas have everything, it is taken out of service and copied anew; where it is the
+      only copy, it is served as it is (LOG-13).
+    - A log whose folder is gone, as its directory knows: where other replicas have everything it is
+      copied anew; else no broker leads the partition before the folder is back or an operator asks
+      for an unclean election (LOG-14).
+    - A log whose topic is away: there is no state to say it in. Its own folder says so until there
+      is. The clean stop and the boot id that the broker notes later do not speak for it.
+
+    Owned by the broker lifecycle.
+    """
 
     def __init__(
         self, log_store: LogStore, broker_id: BrokerId, missing: MissingLogDirs, kept: StrayReplicas

@@ -14,7 +14,11 @@ _SHOWN: Final = range(7, 27, 2)
 
 
 class Histogram:
-    """Durations in seconds."""
+    """Durations in seconds; one more costs an addition.
+
+    Durations fall into buckets by powers of two, in microseconds: the bucket is the length of the
+    number in bits, so nothing is searched. Every second bound is shown, from 128 µs to 34 s.
+    """
 
     __slots__ = ("counts", "seconds")
 
@@ -165,7 +169,13 @@ class TopicTraffic:
 
 
 class TopicTraffics:
-    """The counters of all topics on this broker."""
+    """The counters of all topics on this broker.
+
+    Each partition holds the counters of its topic and adds to them once for each batch or answer.
+    The number of topics with counters of their own is bounded: those that come later share one set,
+    named `OTHERS`, so that a cluster with a hundred thousand topics can still be scraped. Which
+    topics have their own is decided once, so that counters only grow.
+    """
 
     def __init__(self, most_topics: int = MOST_TOPICS) -> None:
         self._most_topics = most_topics

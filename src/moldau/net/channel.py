@@ -225,7 +225,13 @@ _MOST_KEPT_BYTES: Final = 16 * 1024 * _KIB
 
 
 class FrameBuffers:
-    """Gives views of buffers that nobody else uses."""
+    """Memory for large frames, used again when nothing refers to it any more.
+
+    A fresh buffer of megabytes is zeroed by Python and, page by page, by the kernel: that costs
+    several times what receiving into it does. So a channel keeps some. It finds out from the
+    reference count which of them are free: a view of a frame, or of a part of it, holds the buffer,
+    and nothing has to be given back. Owned by one channel, used on its loop.
+    """
 
     def __init__(self, most_kept_bytes: int = _MOST_KEPT_BYTES) -> None:
         self._most_kept_bytes = most_kept_bytes

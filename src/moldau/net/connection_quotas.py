@@ -185,7 +185,13 @@ class Closable(Protocol):
 
 
 class PendingConnections:
-    """See the module. `add` when one comes, `discard` when it is known or gone."""
+    """Connections whose handshake or login is under way.
+
+    Each gets a limited time, and their number is limited: when there are too many, the one that has
+    taken longest is closed. So a client that floods a port loses its own attempts first, as other
+    clients are done within milliseconds. Call `add` when a connection comes, and `discard` when it
+    is authenticated or gone.
+    """
 
     def __init__(
         self,

@@ -115,7 +115,7 @@ class SocketServer:
         self._quotas = quotas
         self._limits = quotas.limits
         self._tls = tls
-        self._newcomers = PendingConnections(
+        self._pending = PendingConnections(
             clock, "TLS handshake", on_ended=None if tls is None else tls.refused
         )
         self._loop = asyncio.get_running_loop()
@@ -187,7 +187,7 @@ class SocketServer:
                 return
             connection = encrypted = self._make(TlsConnection, secured, identity, peer_host)
             encrypted.secure(self._turns, self._on_shaken, self._on_refused)
-            self._newcomers.add(encrypted)
+            self._pending.add(encrypted)
         connection.idle_since = self._clock.monotonic()
         self.connections.add(connection)
         self._quotas.add(self.listener_name, peer_host)
@@ -205,7 +205,7 @@ class SocketServer:
         )
 
     def _on_shaken(self, connection: TlsConnection, certificate: PeerCertificate) -> None:
-        self._newcomers.discard(connection)
+        self._pending.discard(connection)
         if self._tls is not None:
             try:
                 connection.principal = self._tls.identify(certificate)
@@ -222,7 +222,7 @@ class SocketServer:
         self.connections.discard(connection)
         self._quotas.remove(self.listener_name, connection.peer_host)
         if self._tls is not None:
-            self._newcomers.discard(connection)
+            self._pending.discard(connection)
         _log.debug("connection %s ended: %s", connection.id, connection.close_reason)
 
     # Idle connections
@@ -254,7 +254,7 @@ class SocketServer:
         self._accepting = False
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
-        self._newcomers.close()
+        self._pending.close()
         self._quotas.leave(self)
         for timer in (self._sweep, self._resume):
             if timer is not None:

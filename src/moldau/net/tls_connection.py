@@ -301,7 +301,13 @@ class Handshaking(Protocol):
 
 
 class HandshakeTurns:
-    """Those whose next step is due, in the order of coming."""
+    """TLS handshakes whose next step is due; they take turns with everything else on the loop.
+
+    A step of a handshake signs with the private key, which takes up to some milliseconds. When a
+    thousand clients connect at once, all their steps in one turn of the loop would hold up every
+    other connection. So each turn takes a few of them, in the order of coming, and looks at the
+    other sockets before the next few.
+    """
 
     __slots__ = ("_due", "_is_scheduled", "_loop")
 

@@ -21,13 +21,13 @@ def test_who_takes_too_long_is_ended_and_it_is_told() -> None:
     async def run() -> None:
         clock = ManualClock()
         told: list[tuple[str, str]] = []
-        newcomers = PendingConnections(
+        pending = PendingConnections(
             clock, "login", on_ended=lambda host, reason: told.append((host, reason))
         )
         slow, quick = Client("10.0.0.1"), Client("10.0.0.2")
-        newcomers.add(slow)
-        newcomers.add(quick)
-        newcomers.discard(quick)
+        pending.add(slow)
+        pending.add(quick)
+        pending.discard(quick)
         await clock.advance(PENDING_SECONDS + 1)
         assert slow.reason == "the login took longer than 20 seconds"
         assert not quick.reason
@@ -39,11 +39,11 @@ def test_who_takes_too_long_is_ended_and_it_is_told() -> None:
 def test_when_there_are_too_many_the_oldest_goes() -> None:
     async def run() -> None:
         clock = ManualClock()
-        newcomers = PendingConnections(clock, "login", most=2)
+        pending = PendingConnections(clock, "login", most=2)
         clients = [Client(str(number)) for number in range(3)]
         for client in clients:
-            newcomers.add(client)
+            pending.add(client)
         assert [bool(client.reason) for client in clients] == [True, False, False]
-        newcomers.close()
+        pending.close()
 
     asyncio.run(run())

@@ -210,7 +210,7 @@ async def watch_loop(clock: Clock, delays: Histogram, note: Callable[[float], No
 
 
 class StoreProbe:
-    """One task runs `run`."""
+    """How long the coordination store takes to answer. One task runs `run`."""
 
     def __init__(self, coordination: Coordination, clock: Clock) -> None:
         self._coordination = coordination
@@ -230,7 +230,11 @@ class StoreProbe:
 
 
 class HistoryFile:
-    """One task runs `run`."""
+    """Keeps the history over restarts: `history.json` in the first data folder.
+
+    It is written once a minute when there is news, and when the broker stops. Nothing depends on
+    it; a file that cannot be read or written is ignored. One task runs `run`.
+    """
 
     def __init__(
         self, folder: Path, history: History, *, files: Files, clock: Clock, workers: Workers
@@ -271,7 +275,12 @@ class HistoryFile:
 
 
 class ClusterChanges:
-    """A subscriber of `cluster.metadata_publisher`."""
+    """Counts elections and changes of in-sync sets as images show them, and remembers them.
+
+    Each broker hears of every change in the cluster. It counts what it is responsible for, as
+    Kafka's brokers do: in-sync sets of what it leads; elections while it is the controller. It
+    remembers all. A subscriber of `cluster.metadata_publisher`.
+    """
 
     def __init__(self, broker_id: BrokerId, figures: BrokerFigures, history: History) -> None:
         self._broker_id = broker_id

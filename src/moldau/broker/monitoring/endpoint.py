@@ -208,8 +208,8 @@ def _to_json(value: Mapping[str, object], status: int = 200) -> HttpAnswer:
     return HttpAnswer(f"{json.dumps(value)}\n".encode(), status=status)
 
 
-# Alive is a process whose loop turns: who restarts brokers asks for it. Ready is one that clients
-# can be sent to: it serves, is in its cluster and leads what it is said to lead.
+# Alive is a process whose loop turns: a supervisor that restarts brokers asks for it. Ready is a
+# broker that clients can be sent to: it serves, is registered and leads its assigned partitions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """How far the groups that this broker coordinates are behind, looked at every ten seconds.
 
 Ends of partitions that have a replica here are at hand; those of others are asked for, one request
-to each of their leaders. A shell; `broker.monitoring.group_lag` knows how records become seconds.
+to each of their leaders.
 """
 
 from __future__ import annotations
@@ -125,7 +125,11 @@ MOST_SAMPLES: Final = 120
 
 
 class EndSample(NamedTuple):
-    """Where a partition ended at a time, in seconds."""
+    """Where a partition ended at a time, in seconds.
+
+    Records carry the time of their producers, and looking one up costs a read; so the end of each
+    partition is looked at from time to time, and a committed offset is placed between two looks.
+    """
 
     at: float
     end_offset: int

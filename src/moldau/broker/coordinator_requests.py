@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from moldau.broker.api import RequestContext
+from moldau.broker.api import RequestContext, Values, error_values
 from moldau.broker.authorization import (
     NOT_ASKED,
     find_cluster_refusal,
@@ -33,9 +33,7 @@ V = TypeVar("V")
 
 
 def respond(
-    ask: Callable[[], Eventually[A]],
-    shape: Callable[[A], V],
-    refuse: Callable[[ErrorCode], V],
+    ask: Callable[[], Eventually[A]], shape: Callable[[A], V], refuse: Callable[[ErrorCode], V]
 ) -> Eventually[V]:
     """Shape the answer, or what has to be said when there is none."""
     try:
@@ -56,7 +54,7 @@ async def _respond_later(
         return refuse(error.code)
 
 
-_Values = dict[str, object]
+_Values = Values
 
 
 async def describe_groups(
@@ -88,10 +86,7 @@ async def describe_groups(
             return _refuse(group_id, ErrorCode.group_authorization_failed)
         return respond(lambda: find(group_id), shape, lambda error: _refuse(group_id, error))
 
-    return {
-        "throttle_time": 0,
-        "groups": [await wait_for_answer(describe(group_id)) for group_id in group_ids],
-    }
+    return {"groups": [await wait_for_answer(describe(group_id)) for group_id in group_ids]}
 
 
 def _may_see_topics(group: DescribedConsumerGroup, context: RequestContext) -> bool:
@@ -111,7 +106,7 @@ def _may_see_topics(group: DescribedConsumerGroup, context: RequestContext) -> b
     return all(may_topic(context, AclOperation.DESCRIBE, name) for name in sorted(names))
 
 
-def _refuse(group_id: str, error: ErrorCode, message: str | None = None) -> dict[str, object]:
+def _refuse(group_id: str, error: ErrorCode, message: str | None = None) -> Values:
     return {
         "error_code": error,
         "error_message": message,
@@ -124,12 +119,9 @@ def _refuse(group_id: str, error: ErrorCode, message: str | None = None) -> dict
     }
 
 
-def _shape(
-    group: DescribedConsumerGroup, members: Sequence[dict[str, object]]
-) -> dict[str, object]:
+def _shape(group: DescribedConsumerGroup, members: Sequence[Values]) -> Values:
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "group_id": group.group_id,
         "group_state": group.state.value,
         "group_epoch": group.epoch,
@@ -139,7 +131,7 @@ def _shape(
     }
 
 
-def shape_partitions(partitions: AssignedPartitions, image: MetadataImage) -> dict[str, object]:
+def shape_partitions(partitions: AssignedPartitions, image: MetadataImage) -> Values:
     """Topics that are gone have no name to be shown by."""
     rows = []
     for topic_id, some in partitions.items():
@@ -163,7 +155,7 @@ def error_for(error: ErrorCode, version: int) -> ErrorCode:
 
 async def answer_state_request(
     kind: type[StateEvent], request: Any, context: RequestContext
-) -> dict[str, object]:
+) -> Values:
     """Begin everything, so that one commit is waited for rather than one after the other. With an
     authorizer it takes CLUSTER_ACTION."""
     rows = events_of(kind, request)

@@ -195,7 +195,9 @@ def connect_coordinators(
         marker_sender=marker_sender,
         share_coordinator=share_coordinator,
         share_persister=share_persister,
-        share_lag=ShareLag(broker_id, image=image, partitions=partitions, connect=connections.connect),
+        share_lag=ShareLag(
+            broker_id, image=image, partitions=partitions, connect=connections.connect
+        ),
         shares=Shares(
             store=share_persister,
             dead_letters=dead_letters,

@@ -6,16 +6,13 @@ members, is GROUP_ID_NOT_FOUND: tools ask DescribeGroups then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.consumer_group_describe.v1 import ConsumerGroupDescribeRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import describe_groups, shape_partitions
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules.epoch_group import DescribedConsumer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
-
-if TYPE_CHECKING:
-    from kio.schema.consumer_group_describe.v1 import ConsumerGroupDescribeRequest
 
 API = serves(CONSUMER_GROUP_DESCRIBE, droppable=("member_type",))
 
@@ -23,9 +20,7 @@ _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
 
-async def handle(
-    request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Values:
     return await describe_groups(
         request.group_ids,
         context,
@@ -36,7 +31,7 @@ async def handle(
     )
 
 
-def _shape_member(member: DescribedConsumer, image: MetadataImage) -> dict[str, object]:
+def _shape_member(member: DescribedConsumer, image: MetadataImage) -> Values:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,

@@ -7,20 +7,15 @@ given. An earlier epoch is FENCED_STATE_EPOCH.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.initialize_share_group_state.v0 import InitializeShareGroupStateRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import answer_state_request
 from moldau.coordinators.shares.rules.share_states import InitializeState
 from moldau.wire.apis import INITIALIZE_SHARE_GROUP_STATE
 
-if TYPE_CHECKING:
-    from kio.schema.initialize_share_group_state.v0 import InitializeShareGroupStateRequest
-
 API = serves(INITIALIZE_SHARE_GROUP_STATE)
 
 
-async def handle(
-    request: InitializeShareGroupStateRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: InitializeShareGroupStateRequest, context: RequestContext) -> Values:
     return await answer_state_request(InitializeState, request, context)

@@ -6,18 +6,15 @@ FENCED_LEADER_EPOCH. A state that was not initialized is INVALID_REQUEST, as Kaf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.read_share_group_state.v0 import ReadShareGroupStateRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import answer_state_request
 from moldau.coordinators.shares.rules.share_states import ReadState
 from moldau.wire.apis import READ_SHARE_GROUP_STATE
 
-if TYPE_CHECKING:
-    from kio.schema.read_share_group_state.v0 import ReadShareGroupStateRequest
-
 API = serves(READ_SHARE_GROUP_STATE)
 
 
-async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -> Values:
     return await answer_state_request(ReadState, request, context)

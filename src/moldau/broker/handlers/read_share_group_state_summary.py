@@ -6,20 +6,15 @@ For brokers: the share coordinator answers, and fences nobody. v1 how many recor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.read_share_group_state_summary.v1 import ReadShareGroupStateSummaryRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import answer_state_request
 from moldau.coordinators.shares.rules.share_states import SummarizeState
 from moldau.wire.apis import READ_SHARE_GROUP_STATE_SUMMARY
 
-if TYPE_CHECKING:
-    from kio.schema.read_share_group_state_summary.v1 import ReadShareGroupStateSummaryRequest
-
 API = serves(READ_SHARE_GROUP_STATE_SUMMARY, droppable=("delivery_complete_count",))
 
 
-async def handle(
-    request: ReadShareGroupStateSummaryRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: ReadShareGroupStateSummaryRequest, context: RequestContext) -> Values:
     return await answer_state_request(SummarizeState, request, context)

@@ -10,10 +10,13 @@ v2 renewals (KIP-1222), and how long the locks last.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from moldau.broker.api import RequestContext, serves
+from kio.schema.share_acknowledge.v2 import ShareAcknowledgeRequest
+from kio.schema.share_acknowledge.v2.request import AcknowledgePartition, AcknowledgeTopic
+from kio.schema.share_fetch.v2.request import FetchPartition, FetchTopic
+
+from moldau.broker.api import RequestContext, Values, error_values, serves
 from moldau.broker.authorization import require_group, require_topic
 from moldau.broker.topic_metadata import CurrentLeaders
 from moldau.coordinators.shares.rules.in_flight import AcknowledgementBatch, split_by_type
@@ -37,18 +40,12 @@ from moldau.model import AclOperation, TopicId, TopicPartition
 from moldau.replication.partition import Partition
 from moldau.wire.apis import SHARE_ACKNOWLEDGE
 
-if TYPE_CHECKING:
-    from kio.schema.share_acknowledge.v2 import ShareAcknowledgeRequest
-    from kio.schema.share_acknowledge.v2.request import AcknowledgePartition, AcknowledgeTopic
-    from kio.schema.share_fetch.v2.request import FetchPartition, FetchTopic
-
-
 API = serves(SHARE_ACKNOWLEDGE, droppable=("acquisition_lock_timeout",))
 
 _FIRST_WITH_RENEWALS = 2
 
 
-async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> Values:
     shares = context.services.shares
     try:
         member = require_member(request.group_id, request.member_id, context)
@@ -64,20 +61,18 @@ async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> d
     return _answer(answers, shares.settings_of(member.group_id).lock_ms, context)
 
 
-def _refuse(error: KafkaError) -> dict[str, object]:
+def _refuse(error: KafkaError) -> Values:
     return {
-        "throttle_time": 0,
-        "error_code": error.code,
-        "error_message": str(error),
+        **error_values(error),
         "acquisition_lock_timeout": 0,
         "responses": [],
         "node_endpoints": [],
     }
 
 
-def _answer(answers: Acknowledged, lock_ms: int, context: RequestContext) -> dict[str, object]:
+def _answer(answers: Acknowledged, lock_ms: int, context: RequestContext) -> Values:
     leaders = CurrentLeaders(context)
-    topics: dict[UUID, list[dict[str, object]]] = {}
+    topics: dict[UUID, list[Values]] = {}
     for (topic_id, index), error in answers.items():
         code = ErrorCode.none if error is None else error.code
         leader_id, leader_epoch = leaders.find(topic_id, index, code.value) or (-1, -1)
@@ -90,9 +85,7 @@ def _answer(answers: Acknowledged, lock_ms: int, context: RequestContext) -> dic
             }
         )
     return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        **error_values(None),
         "acquisition_lock_timeout": lock_ms,
         "responses": [
             {"topic_id": topic_id, "partitions": partitions}

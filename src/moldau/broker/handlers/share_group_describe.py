@@ -6,21 +6,18 @@ With an authorizer it takes DESCRIBE of the group and of all its topics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.share_group_describe.v1 import ShareGroupDescribeRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import describe_groups, shape_partitions
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules.epoch_group import DescribedConsumer
 from moldau.wire.apis import SHARE_GROUP_DESCRIBE
 
-if TYPE_CHECKING:
-    from kio.schema.share_group_describe.v1 import ShareGroupDescribeRequest
-
 API = serves(SHARE_GROUP_DESCRIBE)
 
 
-async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: ShareGroupDescribeRequest, context: RequestContext) -> Values:
     return await describe_groups(
         request.group_ids,
         context,
@@ -31,7 +28,7 @@ async def handle(request: ShareGroupDescribeRequest, context: RequestContext) ->
     )
 
 
-def _shape_member(member: DescribedConsumer, image: MetadataImage) -> dict[str, object]:
+def _shape_member(member: DescribedConsumer, image: MetadataImage) -> Values:
     return {
         "member_id": member.member_id,
         "rack_id": member.rack_id,

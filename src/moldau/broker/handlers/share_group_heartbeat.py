@@ -12,9 +12,9 @@ With an authorizer it takes READ of the group and DESCRIBE of each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.share_group_heartbeat.v1 import ShareGroupHeartbeatRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import respond
 from moldau.broker.handlers.consumer_group_heartbeat import find_denial, shape_heartbeat
 from moldau.coordinators.groups.rules.events import ConsumerHeartbeatAnswer, ShareHeartbeat
@@ -22,17 +22,12 @@ from moldau.coordinators.runtime.shard import Eventually
 from moldau.errors import ErrorCode
 from moldau.wire.apis import SHARE_GROUP_HEARTBEAT
 
-if TYPE_CHECKING:
-    from kio.schema.share_group_heartbeat.v1 import ShareGroupHeartbeatRequest
-
 API = serves(SHARE_GROUP_HEARTBEAT)
 
 _PROTOCOL = "share"
 
 
-def handle(
-    request: ShareGroupHeartbeatRequest, context: RequestContext
-) -> Eventually[dict[str, object]]:
+def handle(request: ShareGroupHeartbeatRequest, context: RequestContext) -> Eventually[Values]:
     services = context.services
     if _PROTOCOL not in services.options.group_coordinator_rebalance_protocols:
         return shape_heartbeat(

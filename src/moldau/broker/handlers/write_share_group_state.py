@@ -6,20 +6,15 @@ records are done with (KIP-1226).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kio.schema.write_share_group_state.v1 import WriteShareGroupStateRequest
 
-from moldau.broker.api import RequestContext, serves
+from moldau.broker.api import RequestContext, Values, serves
 from moldau.broker.coordinator_requests import answer_state_request
 from moldau.coordinators.shares.rules.share_states import WriteState
 from moldau.wire.apis import WRITE_SHARE_GROUP_STATE
 
-if TYPE_CHECKING:
-    from kio.schema.write_share_group_state.v1 import WriteShareGroupStateRequest
-
 API = serves(WRITE_SHARE_GROUP_STATE)
 
 
-async def handle(
-    request: WriteShareGroupStateRequest, context: RequestContext
-) -> dict[str, object]:
+async def handle(request: WriteShareGroupStateRequest, context: RequestContext) -> Values:
     return await answer_state_request(WriteState, request, context)

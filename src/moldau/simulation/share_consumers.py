@@ -553,11 +553,11 @@ class ShareHistory:
             }
         self._newest[partition] = seen
         for run in seen.runs:
-            if not run.lot.is_final:
+            if not run.record_state.is_final:
                 self._see_run(partition, seen, run)
 
     def _see_run(self, partition: TopicPartition, seen: SeenLeader, run: InFlightBatch) -> None:
-        count = run.lot.delivery_count
+        count = run.record_state.delivery_count
         for offset in range(run.first, run.end):
             known = self._counts.get((partition, offset), 0)
             if count < known:
@@ -566,7 +566,7 @@ class ShareHistory:
                     f"{seen.host} has delivered {partition}@{offset} {count} times to "
                     f"{self.group}, and had {known} times in epoch {seen.leader_epoch}",
                 )
-            if count and not run.lot.is_available:
+            if count and not run.record_state.is_available:
                 self._counts[partition, offset] = max(known, count)
 
     # At the end

@@ -412,7 +412,10 @@ def _was_thrown_away(former: SharePartition, found: SharePartition) -> bool:
         and former.leader_epoch == found.leader_epoch
         and type(former.failure) is NotLeaderError
         and in_flight is not None
-        and any(not (run.lot.is_available or run.lot.is_final) for run in in_flight.runs)
+        and any(
+            not (run.record_state.is_available or run.record_state.is_final)
+            for run in in_flight.runs
+        )
     )
 
 

@@ -55,7 +55,12 @@ MUTANTS = (
         rule="SHR-2",
         breaks="records that were released are skipped",
         edits=(
-            Edit(_IN_FLIGHT, "InFlight._advance_start", "not run.lot.is_final", "run.lot.member"),
+            Edit(
+                _IN_FLIGHT,
+                "InFlight._advance_start",
+                "not run.record_state.is_final",
+                "run.record_state.member",
+            ),
         ),
         seeds=Seeds(count=3, shares=True, by=("SHR-9",)),
         tests=(_MODEL,),

@@ -135,13 +135,13 @@ def _find_session(
     else:
         session = sessions.require(member, epoch)
     if epoch != CLOSING_EPOCH:
-        new = session.want(
+        new = session.add_partitions(
             (topic.topic_id or UUID(int=0), one.partition_index)
             for topic in request.topics
             for one in topic.partitions
         )
         shares.begin_taking(member.group_id, new)
-        session.forget(
+        session.remove_partitions(
             (topic.topic_id or UUID(int=0), index)
             for topic in request.forgotten_topics_data
             for index in topic.partitions

@@ -84,7 +84,7 @@ class GroupShard(CoordinatorShard[Groups, StoredRecord, CoordinatorRecord]):
         return Groups(self._machine.limits)
 
     def _on_loaded(self) -> None:
-        self._perform(self._machine.begin(self._image()), NO_REQUEST)
+        self._perform(self._machine.start_timers(self._image()), NO_REQUEST)
         if self._machine:
             self._notify_loaded(self)
 

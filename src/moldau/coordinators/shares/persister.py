@@ -83,7 +83,7 @@ class _Waiting(NamedTuple):
     answer: asyncio.Future[StateAnswer]
 
 
-class _Lane:
+class _RequestQueue:
     """The way of one kind of question to one broker; one request at a time."""
 
     def __init__(self) -> None:
@@ -112,17 +112,17 @@ class SharePersister:
         self._spawn = spawn
         self._timeout_ms = timeout_ms
         self._peers: dict[BrokerId, Peer] = {}
-        self._lanes: dict[tuple[BrokerId, int], _Lane] = {}
+        self._queues: dict[tuple[BrokerId, int], _RequestQueue] = {}
 
     # For leaders of partitions
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> StoredShareState:
-        answer = await self.ask(ReadState(key, leader_epoch))
+        answer = await self.send_event(ReadState(key, leader_epoch))
         _raise(answer, key, UnknownTopicError)
         return StoredShareState(answer.state_epoch, answer.start_offset, answer.batches)
 
     async def write(self, key: SharePartitionKey, change: ShareStateWrite) -> None:
-        answer = await self.ask(WriteState(key, change))
+        answer = await self.send_event(WriteState(key, change))
         _raise(answer, key, FencedStateEpochError)
 
     # For coordinators of groups
@@ -131,7 +131,7 @@ class SharePersister:
         self, group_id: str, state_epoch: int, states: Iterable[tuple[UUID, int, int]]
     ) -> frozenset[tuple[UUID, int]]:
         """Each state is that of a topic's id and a partition, and begins at an offset."""
-        return await self._ask_all(
+        return await self._send_all(
             InitializeState(SharePartitionKey(group_id, topic_id, partition), state_epoch, start)
             for topic_id, partition, start in states
         )
@@ -139,16 +139,16 @@ class SharePersister:
     async def delete(
         self, group_id: str, partitions: Mapping[UUID, frozenset[int]]
     ) -> frozenset[tuple[UUID, int]]:
-        return await self._ask_all(
+        return await self._send_all(
             DeleteState(SharePartitionKey(group_id, topic_id, partition))
             for topic_id, some in partitions.items()
             for partition in sorted(some)
         )
 
-    async def _ask_all(self, events: Iterable[StateEvent]) -> frozenset[tuple[UUID, int]]:
+    async def _send_all(self, events: Iterable[StateEvent]) -> frozenset[tuple[UUID, int]]:
         """Where it was done."""
         asked = list(events)
-        answers = await asyncio.gather(*map(self.ask, asked))
+        answers = await asyncio.gather(*map(self.send_event, asked))
         done: set[tuple[UUID, int]] = set()
         for event, answer in zip(asked, answers, strict=True):
             if answer.error is ErrorCode.none:
@@ -160,23 +160,23 @@ class SharePersister:
     async def summarize(self, keys: Sequence[SharePartitionKey]) -> list[StateAnswer]:
         """How far share partitions have come, in the order of the keys."""
         return await asyncio.gather(
-            *(self.ask(SummarizeState(key, _NO_LEADER_EPOCH)) for key in keys)
+            *(self.send_event(SummarizeState(key, _NO_LEADER_EPOCH)) for key in keys)
         )
 
     # Asking
 
-    async def ask(self, event: StateEvent) -> StateAnswer:
+    async def send_event(self, event: StateEvent) -> StateAnswer:
         """What the share coordinator of the key says; raises nothing."""
         end = self._clock.monotonic() + self._timeout_ms() / 1000
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
-            answer = await self._ask_once(event)
+            answer = await self._send_once(event)
             if answer.error not in _PASSING or self._clock.monotonic() + pause_seconds >= end:
                 return answer
             await self._clock.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    async def _ask_once(self, event: StateEvent) -> StateAnswer:
+    async def _send_once(self, event: StateEvent) -> StateAnswer:
         try:
             await self._coordinator.topic.ensure()
         except KafkaError as error:
@@ -186,35 +186,35 @@ class SharePersister:
             return StateAnswer(ErrorCode.coordinator_not_available, "nobody coordinates it now")
         if state.leader == self._broker_id:
             return await self._coordinator.submit(event)
-        return await self._ask_broker(state.leader, event)
+        return await self._send_to_broker(state.leader, event)
 
-    async def _ask_broker(self, broker: BrokerId, event: StateEvent) -> StateAnswer:
+    async def _send_to_broker(self, broker: BrokerId, event: StateEvent) -> StateAnswer:
         api = api_of(event)
-        lane = self._lanes.setdefault((broker, api.key), _Lane())
+        queue = self._queues.setdefault((broker, api.key), _RequestQueue())
         answer: asyncio.Future[StateAnswer] = asyncio.get_running_loop().create_future()
-        lane.waiting.append(_Waiting(event, answer))
-        if not lane.is_busy:
-            lane.is_busy = True
-            self._spawn(f"{api.name} to broker {broker}", self._drain(broker, api, lane))
+        queue.waiting.append(_Waiting(event, answer))
+        if not queue.is_busy:
+            queue.is_busy = True
+            self._spawn(f"{api.name} to broker {broker}", self._drain(broker, api, queue))
         return await answer
 
-    async def _drain(self, broker: BrokerId, api: Api, lane: _Lane) -> None:
-        """Until nothing waits in the lane."""
+    async def _drain(self, broker: BrokerId, api: Api, queue: _RequestQueue) -> None:
+        """Until nothing waits in the queue."""
         try:
-            while lane.waiting:
-                taken = _take(lane.waiting)
+            while queue.waiting:
+                taken = _take(queue.waiting)
                 try:
                     answers = await self._send(broker, api, [one.event for one in taken])
                 except (ClientError, KafkaError) as error:
                     answers = [StateAnswer(ErrorCode.network_exception, str(error))] * len(taken)
                 except BaseException:
-                    lane.waiting = [*taken, *lane.waiting]
+                    queue.waiting = [*taken, *queue.waiting]
                     raise
                 for one, answer in zip(taken, answers, strict=True):
                     _resolve(one, answer)
         finally:
-            lane.is_busy = False
-            left, lane.waiting = lane.waiting, []
+            queue.is_busy = False
+            left, queue.waiting = queue.waiting, []
             for one in left:  # whatever ended this: nobody waits for nothing
                 _resolve(one, StateAnswer(ErrorCode.network_exception, "it was not asked"))
 

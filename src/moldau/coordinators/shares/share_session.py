@@ -48,13 +48,17 @@ class ShareSession:
         # new, or an error was told last.
         self.partitions: dict[SessionPartitionKey, bool] = {}
 
-    def want(self, partitions: Iterable[SessionPartitionKey]) -> list[SessionPartitionKey]:
+    def add_partitions(
+        self, partitions: Iterable[SessionPartitionKey]
+    ) -> list[SessionPartitionKey]:
         """Take partitions in; returns those that were not in."""
         new = [one for one in partitions if one not in self.partitions]
         self.partitions.update(dict.fromkeys(new, True))
         return new
 
-    def forget(self, partitions: Iterable[SessionPartitionKey]) -> list[SessionPartitionKey]:
+    def remove_partitions(
+        self, partitions: Iterable[SessionPartitionKey]
+    ) -> list[SessionPartitionKey]:
         """Take partitions out; returns those that were in."""
         return [one for one in partitions if self.partitions.pop(one, None) is not None]
 

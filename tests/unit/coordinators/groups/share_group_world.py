@@ -119,7 +119,7 @@ class ShareWorld:
             self.groups.apply(read)
         self.orders.clear()
         self.timers.clear()
-        for effect in self.groups.begin(self.image).effects:
+        for effect in self.groups.start_timers(self.image).effects:
             assert isinstance(effect, Arm)
             self.timers[effect.timer] = self.now_ms + effect.delay_ms
 

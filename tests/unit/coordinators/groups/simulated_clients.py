@@ -193,7 +193,7 @@ class Simulation:
         self.groups = Groups(self.limits)
         for record in self.log:
             self.groups.apply(record)
-        self._perform(self.groups.begin())
+        self._perform(self.groups.start_timers())
 
     def wait(self, milliseconds: int) -> None:
         end_ms = self.now_ms + milliseconds

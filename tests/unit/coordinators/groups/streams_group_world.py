@@ -159,7 +159,7 @@ class StreamsWorld:
             self.groups.apply(record)
         self.timers.clear()
         self.order = None
-        for effect in self.groups.begin(self.image).effects:
+        for effect in self.groups.start_timers(self.image).effects:
             assert isinstance(effect, Arm)
             self.timers[effect.timer] = self.now_ms + effect.delay_ms
         self.check()

@@ -582,9 +582,9 @@ def test_records_of_transactions_as_the_group_wants_them(read_committed: bool):
         read = await bench.take()
         assert read.ranges == (((3, 4, 1),) if read_committed else ())
         held = {
-            (run.first, run.lot.state)
+            (run.first, run.record_state.state)
             for run in bench.share.in_flight.runs
-            if run.lot.state is DeliveryState.ACQUIRED
+            if run.record_state.state is DeliveryState.ACQUIRED
         }
         both = {(0, DeliveryState.ACQUIRED), (3, DeliveryState.ACQUIRED)}
         assert held == ({(3, DeliveryState.ACQUIRED)} if read_committed else both)

@@ -289,23 +289,23 @@ class AssignableShareMember(NamedTuple):
 
 
 def assign_simply(
-    takers: Sequence[AssignableShareMember], assignable: AssignedPartitions
+    members: Sequence[AssignableShareMember], assignable: AssignedPartitions
 ) -> Targets:
     """`assignable` are the partitions that may be given to somebody."""
     targets: Targets = {}
-    for component, partitions in _group_by_subscription(takers, assignable):
+    for component, partitions in _group_by_subscription(members, assignable):
         targets |= _SimpleAssignment(component, partitions).assign()
     return targets
 
 
 def _group_by_subscription(
-    takers: Sequence[AssignableShareMember], assignable: AssignedPartitions
+    members: Sequence[AssignableShareMember], assignable: AssignedPartitions
 ) -> list[tuple[list[AssignableShareMember], list[_Partition]]]:
     """Members that want the same topics, with those topics' partitions. Each set of wishes is
     dealt with by itself, so that one who wants more does not come short of what others want."""
     by_wish: dict[frozenset[UUID], list[AssignableShareMember]] = {}
-    for taker in sorted(takers):
-        by_wish.setdefault(taker.topics, []).append(taker)
+    for member in sorted(members):
+        by_wish.setdefault(member.topics, []).append(member)
     return [
         (
             members,
@@ -323,17 +323,17 @@ class _SimpleAssignment:
     """One assignment in the making, among members that want the same."""
 
     def __init__(
-        self, takers: Sequence[AssignableShareMember], partitions: Sequence[_Partition]
+        self, members: Sequence[AssignableShareMember], partitions: Sequence[_Partition]
     ) -> None:
-        self._takers = takers
+        self._members = members
         self._partitions = partitions
-        self._given: dict[str, set[_Partition]] = {one.member_id: set() for one in takers}
+        self._given: dict[str, set[_Partition]] = {one.member_id: set() for one in members}
         self._shared_by = dict.fromkeys(partitions, 0)
 
     def assign(self) -> Targets:
         if self._partitions:
             self._keep()
-            if len(self._takers) <= len(self._partitions):
+            if len(self._members) <= len(self._partitions):
                 self._deal_partitions()
             else:
                 self._deal_members()
@@ -341,21 +341,23 @@ class _SimpleAssignment:
 
     def _keep(self) -> None:
         """What they had, unless it is more than their part."""
-        member_quota = _Quota(max(len(self._partitions), len(self._takers)), len(self._takers))
-        sharing_quota = _Quota(max(len(self._partitions), len(self._takers)), len(self._partitions))
-        for taker in self._takers:
-            for topic_id in sorted(taker.former, key=lambda one: one.int):
-                for number in sorted(taker.former[topic_id]):
+        member_quota = _Quota(max(len(self._partitions), len(self._members)), len(self._members))
+        sharing_quota = _Quota(
+            max(len(self._partitions), len(self._members)), len(self._partitions)
+        )
+        for member in self._members:
+            for topic_id in sorted(member.former, key=lambda one: one.int):
+                for number in sorted(member.former[topic_id]):
                     partition = (topic_id, number)
                     if partition not in self._shared_by:
                         continue
-                    has = len(self._given[taker.member_id])
+                    has = len(self._given[member.member_id])
                     if member_quota.allows(has) and sharing_quota.allows(
                         self._shared_by[partition]
                     ):
-                        member_quota.take(has)
-                        sharing_quota.take(self._shared_by[partition])
-                        self._give(taker.member_id, partition)
+                        member_quota.use(has)
+                        sharing_quota.use(self._shared_by[partition])
+                        self._give(member.member_id, partition)
 
     def _give(self, member_id: str, partition: _Partition) -> None:
         self._given[member_id].add(partition)
@@ -365,7 +367,7 @@ class _SimpleAssignment:
         """Those that nobody takes from yet, to who has least."""
         loads = [
             (len(self._given[one.member_id]), place, one.member_id)
-            for place, one in enumerate(self._takers)
+            for place, one in enumerate(self._members)
         ]
         heapq.heapify(loads)
         for partition in self._partitions:
@@ -378,10 +380,10 @@ class _SimpleAssignment:
         """Those that have nothing yet, to what is shared by fewest."""
         shares = [(self._shared_by[one], place, one) for place, one in enumerate(self._partitions)]
         heapq.heapify(shares)
-        for taker in self._takers:
-            if not self._given[taker.member_id]:
+        for member in self._members:
+            if not self._given[member.member_id]:
                 count, place, partition = heapq.heappop(shares)
-                self._give(taker.member_id, partition)
+                self._give(member.member_id, partition)
                 heapq.heappush(shares, (count + 1, place, partition))
 
 
@@ -394,7 +396,7 @@ class _Quota:
     def allows(self, has: int) -> bool:
         return has < self._least or (has == self._least and self._spare > 0)
 
-    def take(self, has: int) -> None:
+    def use(self, has: int) -> None:
         if has == self._least:
             self._spare -= 1
 
@@ -540,7 +542,7 @@ class _StickyAssignment:
         left = []
         for task in sorted(tasks, key=lambda one: (one[1], one[0])):
             place = self._ran.get(task)
-            if place is not None and quota.take(self._loads[place]):
+            if place is not None and quota.claim(self._loads[place]):
                 self._give(place, task, self._active)
             else:
                 left.append(task)
@@ -550,7 +552,7 @@ class _StickyAssignment:
         for task in left:
             copies = self._copied.get(task, ())
             place = min(copies, key=lambda one: (self._loads[one], one), default=None)
-            if place is not None and quota.take(self._loads[place]):
+            if place is not None and quota.claim(self._loads[place]):
                 self._give(place, task, self._active)
             else:
                 rest.append(task)
@@ -630,7 +632,7 @@ class _TaskQuota:
     def __init__(self, task_count: int, member_count: int) -> None:
         self._least, self._spare = divmod(task_count, member_count)
 
-    def take(self, load: int) -> bool:
+    def claim(self, load: int) -> bool:
         """Whether one with this load may have one more."""
         if load < self._least:
             return True

@@ -113,7 +113,7 @@ class Groups:
         # The share or streams group that the last event has begun; it is there when its records are
         # applied.
         self._newcomer: ShareGroup | StreamsGroup | None = None
-        self._ended_takers = EndedShareGroups()
+        self._ended_share_groups = EndedShareGroups()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -146,22 +146,22 @@ class Groups:
                 else:
                     self._find_or_make_classic(group_id).apply(metadata)
             case _ if isinstance(record, SHARE_RECORDS):
-                self._apply_to_takers(record)
+                self._apply_to_share_group(record)
             case StreamsEpochRecord(group_id, None):
                 self._apply_end(group_id, StreamsGroup)
             case _ if isinstance(record, STREAMS_RECORDS):
-                self._apply_to_streams(record)
+                self._apply_to_streams_group(record)
             case GroupEpochRecord(group_id, None):
                 self._apply_end(group_id, ConsumerGroup)
             case _:
-                self._apply_to_consumers(record)
+                self._apply_to_consumer_group(record)
 
-    def _apply_to_takers(self, record: ShareGroupRecord) -> None:
+    def _apply_to_share_group(self, record: ShareGroupRecord) -> None:
         group = self._groups.get(record.group_id)
         if isinstance(record, ShareEpochRecord) and record.value is None:
             if isinstance(group, ShareGroup):
                 del self._groups[record.group_id]
-                self._ended_takers.add(group)
+                self._ended_share_groups.add(group)
                 group.end()
             return
         if not isinstance(group, ShareGroup):
@@ -177,7 +177,7 @@ class Groups:
         group = self._groups.get(group_id)
         return None if isinstance(group, ShareGroup) else group
 
-    def _apply_to_consumers(self, record: ConsumerGroupRecord) -> None:
+    def _apply_to_consumer_group(self, record: ConsumerGroupRecord) -> None:
         group = self._find_with_offsets(record.group_id)
         if not isinstance(group, ConsumerGroup):
             if record[-1] is None:
@@ -185,7 +185,7 @@ class Groups:
             group = self._take_place_of(group, ConsumerGroup(record.group_id))
         group.apply(record)
 
-    def _apply_to_streams(self, record: StreamsGroupRecord) -> None:
+    def _apply_to_streams_group(self, record: StreamsGroupRecord) -> None:
         group = self._find_with_offsets(record.group_id)
         if not isinstance(group, StreamsGroup):
             if record[-1] is None:
@@ -256,7 +256,7 @@ class Groups:
             group.end()
             self._groups.pop(group.group_id, None)
 
-    def begin(self, image: MetadataImage = _NO_TOPICS) -> Outcome:
+    def start_timers(self, image: MetadataImage = _NO_TOPICS) -> Outcome:
         """The log has been applied: from now on members have to give signs of life."""
         outcome = Outcome()
         for group in self._groups.values():
@@ -290,7 +290,7 @@ class Groups:
         if isinstance(group, ShareGroup):
             _handle_share(group, event, turn)
         elif group is None and _begins_share_group(event):
-            former_epoch = self._ended_takers.last_epoch(event.group_id)
+            former_epoch = self._ended_share_groups.last_epoch(event.group_id)
             self._newcomer = ShareGroup(event.group_id, former_epoch)
             _handle_share(self._newcomer, event, turn)
         else:

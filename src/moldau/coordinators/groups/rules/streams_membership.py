@@ -69,7 +69,7 @@ def heartbeat(group: StreamsGroup, event: StreamsHeartbeat, turn: GroupTurn) -> 
         if event.epoch == LEAVING_EPOCH:
             _leave(group, event, turn)
         else:
-            _StreamsMemberStep(group, event, turn).take()
+            _StreamsMemberStep(group, event, turn).advance()
     except Refused as refused:
         turn.answer(StreamsHeartbeatAnswer(error=refused.error, message=refused.message))
     except InvalidTopologyError as error:
@@ -152,7 +152,7 @@ class _StreamsMemberStep:
         self._target = group.target_of(event.member_id)
         self._target_epoch = group.target_epoch
 
-    def take(self) -> None:
+    def advance(self) -> None:
         group, event, turn = self._group, self._event, self._turn
         self._check_member()
         former = group.members.get(event.member_id)

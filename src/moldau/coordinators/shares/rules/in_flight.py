@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from moldau.coordinators.shares.rules.in_flight_state import InFlightBatch as OffsetRun
 from moldau.coordinators.shares.rules.in_flight_state import (
+    InFlightBatch,
     InFlightBatches,
     InFlightRecordState,
     Pending,
@@ -131,13 +131,13 @@ class InFlight:
         return self._runs.end
 
     @property
-    def runs(self) -> Iterator[OffsetRun]:
+    def runs(self) -> Iterator[InFlightBatch]:
         return iter(self._runs)
 
     def find_available(self) -> int:
         """The first offset to look for records at; the end offset when all are taken."""
         for run in self._runs.between(self._available_from, self.end_offset):
-            if run.lot.is_available:
+            if run.record_state.is_available:
                 self._available_from = run.first
                 return run.first
         self._available_from = self.end_offset
@@ -150,7 +150,8 @@ class InFlight:
     def next_deadline(self) -> float:
         """When the next lock is over; infinity when there is none."""
         return min(
-            (run.lot.deadline for run in self._runs if run.lot.pending is None), default=math.inf
+            (run.record_state.deadline for run in self._runs if run.record_state.pending is None),
+            default=math.inf,
         )
 
     # Acquiring
@@ -168,7 +169,7 @@ class InFlight:
 
         Looks at no more batches than it needs. Ends where an offset follows that is not Available.
         """
-        lot = _Locking(member, now + limits.lock_seconds)
+        record_state = _Locking(member, now + limits.lock_seconds)
         taken = _Taken(wanted)
         used: list[LogBatch] = []
         position, is_complete = offset, False
@@ -183,7 +184,7 @@ class InFlight:
                 is_complete = not self._hide(first, end, limits)
             else:
                 before = taken.record_count
-                is_complete = self._take(first, end, lot, taken, limits)
+                is_complete = self._take(first, end, record_state, taken, limits)
                 if taken.record_count > before:
                     used.append(batch)
             position = max(position, end)
@@ -196,11 +197,17 @@ class InFlight:
         )
 
     def _is_taken(self, offset: int) -> bool:
-        return any(not run.lot.is_available for run in self._runs.between(offset, offset + 1))
+        return any(
+            not run.record_state.is_available for run in self._runs.between(offset, offset + 1)
+        )
 
     def _hide(self, first: int, end: int, limits: Limits) -> bool:
         """There is nothing to deliver in a range; False when it is out of reach for now."""
-        self._runs.change(first, end, lambda lot: _NOTHING_THERE if lot.is_available else lot)
+        self._runs.change(
+            first,
+            end,
+            lambda record_state: _NOTHING_THERE if record_state.is_available else record_state,
+        )
         if end > self.end_offset:
             if not self.has_room(limits):
                 return False
@@ -214,10 +221,10 @@ class InFlight:
                 self._runs.append(self._end_of_new(first, end, taken, limits), _NEW)
             elif first >= self.end_offset:
                 return True
-        locked: list[OffsetRun] = []
+        locked: list[InFlightBatch] = []
         is_complete = False
         for run in self._runs.between(first, end):
-            if not run.lot.is_available:
+            if not run.record_state.is_available:
                 continue
             most = _most_together(run, limits)
             if most is not None and taken.record_count:
@@ -227,7 +234,7 @@ class InFlight:
             if taken.wanted.is_exact:
                 count = min(count, taken.wanted.max_records - taken.record_count)
             if count > 0:
-                locked.append(lock.take(run.first, run.first + count, run.lot))
+                locked.append(lock.lock(run.first, run.first + count, run.record_state))
                 taken.add(locked[-1])
             if most is not None or count < run.size:
                 is_complete = True
@@ -259,15 +266,17 @@ class InFlight:
         for first, end, kind in ranges:
             for run in self._require_acquired(member, first, end):
                 if kind is AcknowledgeType.RENEW:
-                    change.runs.append(OffsetRun(run.first, run.end, run.lot.until(deadline)))
+                    change.runs.append(
+                        InFlightBatch(run.first, run.end, run.record_state.until(deadline))
+                    )
                     continue
-                target = _target_of(kind, run.lot, limits)
+                target = _target_of(kind, run.record_state, limits)
                 if target.state is DeliveryState.ARCHIVED and kind is not AcknowledgeType.GAP:
                     change.bury(run, target, is_rejected=kind is AcknowledgeType.REJECT)
-                change.begin(run, target)
+                change.add_pending(run, target)
         return self._make(change)
 
-    def _require_acquired(self, member: str, first: int, end: int) -> Iterator[OffsetRun]:
+    def _require_acquired(self, member: str, first: int, end: int) -> Iterator[InFlightBatch]:
         if end > self.end_offset and end > self.start_offset:
             if self.start_offset == self.end_offset:
                 raise InvalidRecordStateError(f"offsets {first} to {end - 1} are not acquired")
@@ -276,7 +285,7 @@ class InFlight:
                 f"{self.end_offset}"
             )
         for run in self._runs.between(max(first, self.start_offset), end):
-            if run.lot.member != member or run.lot.pending is not None:
+            if run.record_state.member != member or run.record_state.pending is not None:
                 raise InvalidRecordStateError(
                     f"offsets {run.first} to {run.end - 1} are not acquired by the member"
                 )
@@ -286,16 +295,16 @@ class InFlight:
         """The member has gone: what it had is for others, or was delivered too often. The delivery
         is counted, as in Kafka 4.3: the member may have gone because of a record."""
 
-        def is_concerned(lot: InFlightRecordState) -> bool:
-            return lot.member == member and lot.pending is None
+        def is_concerned(record_state: InFlightRecordState) -> bool:
+            return record_state.member == member and record_state.pending is None
 
         return self._give_back(is_concerned, limits)
 
     def expire(self, now: float, limits: Limits) -> DeliveryChange:
         """Locks are over (SHR-5): records are Available again, or were delivered too often."""
 
-        def is_concerned(lot: InFlightRecordState) -> bool:
-            return lot.deadline <= now and lot.pending is None
+        def is_concerned(record_state: InFlightRecordState) -> bool:
+            return record_state.deadline <= now and record_state.pending is None
 
         return self._give_back(is_concerned, limits)
 
@@ -306,15 +315,15 @@ class InFlight:
         does so when that is stored."""
         change = _Change(self._next_change_id())
         for run in self._runs:
-            if not is_concerned(run.lot):
+            if not is_concerned(run.record_state):
                 continue
-            target = _target_of(AcknowledgeType.RELEASE, run.lot, limits)
+            target = _target_of(AcknowledgeType.RELEASE, run.record_state, limits)
             if target.is_available:
                 change.ranges.append((run.first, run.end))
-                change.runs.append(OffsetRun(run.first, run.end, target))
+                change.runs.append(InFlightBatch(run.first, run.end, target))
             else:
                 change.bury(run, target, is_rejected=False)
-                change.begin(run, target)
+                change.add_pending(run, target)
         return self._make(change)
 
     def _make(self, change: _Change) -> DeliveryChange:
@@ -326,7 +335,7 @@ class InFlight:
         """It is stored: what is final is given to nobody again (SHR-8)."""
         self._replace(
             [
-                OffsetRun(
+                InFlightBatch(
                     run.first, run.end, InFlightRecordState(pending.state, pending.delivery_count)
                 )
                 for run, pending in self._pending_in(change)
@@ -338,22 +347,22 @@ class InFlight:
         """It is not stored, as far as we know: the records are acquired as before."""
         self._replace(
             [
-                OffsetRun(run.first, run.end, run.lot.about_to(None))
+                InFlightBatch(run.first, run.end, run.record_state.about_to(None))
                 for run, _ in self._pending_in(change)
             ]
         )
 
-    def _pending_in(self, change: DeliveryChange) -> Iterator[tuple[OffsetRun, Pending]]:
+    def _pending_in(self, change: DeliveryChange) -> Iterator[tuple[InFlightBatch, Pending]]:
         for first, end in change.ranges:
             for run in self._runs.between(first, end):
-                pending = run.lot.pending
+                pending = run.record_state.pending
                 if pending is not None and pending.change_id == change.id:
                     yield run, pending
 
-    def _replace(self, runs: Sequence[OffsetRun]) -> None:
+    def _replace(self, runs: Sequence[InFlightBatch]) -> None:
         self._runs.replace(runs)
         for run in runs:
-            if run.lot.is_available:
+            if run.record_state.is_available:
                 self._available_from = min(self._available_from, run.first)
                 break  # the others are behind it
 
@@ -373,7 +382,7 @@ class InFlight:
         former = self._runs.start
         done = former
         for run in self._runs:
-            if not run.lot.is_final:
+            if not run.record_state.is_final:
                 break
             done = run.end
         self._runs.drop_before(done)
@@ -395,14 +404,14 @@ class InFlight:
             for run, pending in self._pending_in(change):
                 complete_count += run.size if pending.state.is_final else 0
         for run in self._runs:
-            if not _stored(run.lot, ids).is_final:
+            if not _stored(run.record_state, ids).is_final:
                 break
             start = run.end
             complete_count -= run.size
         batches: list[StateBatch] = []
         for first, end in _joined(part for change in changes for part in change.ranges):
             for run in self._runs.between(max(first, start), end):
-                _add(batches, run.first, run.end, _stored(run.lot, ids))
+                _add(batches, run.first, run.end, _stored(run.record_state, ids))
         return PlannedWrite(start, complete_count, tuple(batches))
 
 
@@ -412,10 +421,10 @@ class _Locking(NamedTuple):
     member: str
     deadline: float
 
-    def take(self, first: int, end: int, lot: InFlightRecordState) -> OffsetRun:
+    def lock(self, first: int, end: int, record_state: InFlightRecordState) -> InFlightBatch:
         """One more delivery (SHR-10)."""
-        count = lot.delivery_count + 1
-        return OffsetRun(
+        count = record_state.delivery_count + 1
+        return InFlightBatch(
             first,
             end,
             InFlightRecordState(DeliveryState.ACQUIRED, count, self.member, self.deadline),
@@ -427,17 +436,17 @@ class _Change:
 
     def __init__(self, change_id: int) -> None:
         self.id = change_id
-        self.runs: list[OffsetRun] = []
+        self.runs: list[InFlightBatch] = []
         self.ranges: list[tuple[int, int]] = []  # of them, those to be stored
         self.dead: list[DeadRange] = []
 
-    def begin(self, run: OffsetRun, target: InFlightRecordState) -> None:
+    def add_pending(self, run: InFlightBatch, target: InFlightRecordState) -> None:
         """It becomes that when the change is stored."""
         pending = Pending(self.id, target.state, target.delivery_count)
-        self.runs.append(OffsetRun(run.first, run.end, run.lot.about_to(pending)))
+        self.runs.append(InFlightBatch(run.first, run.end, run.record_state.about_to(pending)))
         self.ranges.append((run.first, run.end))
 
-    def bury(self, run: OffsetRun, target: InFlightRecordState, *, is_rejected: bool) -> None:
+    def bury(self, run: InFlightBatch, target: InFlightRecordState, *, is_rejected: bool) -> None:
         self.dead.append(DeadRange(run.first, run.end, target.delivery_count, is_rejected))
 
 
@@ -453,8 +462,8 @@ class _Taken:
     def is_enough(self) -> bool:
         return self.record_count >= self.wanted.max_records
 
-    def add(self, locked: OffsetRun) -> None:
-        first, end, delivery_count = locked.first, locked.end, locked.lot.delivery_count
+    def add(self, locked: InFlightBatch) -> None:
+        first, end, delivery_count = locked.first, locked.end, locked.record_state.delivery_count
         self.record_count += end - first
         if self.ranges:
             before, last, count = self.ranges[-1]
@@ -465,13 +474,13 @@ class _Taken:
         self.ranges.append(AcquiredRange(first, end - 1, delivery_count))
 
 
-def _most_together(run: OffsetRun, limits: Limits) -> int | None:
+def _most_together(run: InFlightBatch, limits: Limits) -> int | None:
     """How many records that have failed before are delivered together; None for any number.
 
     In a batch that fails as a whole one record may be to blame. From half of the attempts on the
     batch gets smaller, and the last attempt is made with one record alone (as Kafka does).
     """
-    failures = run.lot.delivery_count
+    failures = run.record_state.delivery_count
     suspicious = max(2, math.ceil(limits.delivery_count_limit / 2))
     if failures < suspicious:
         return None
@@ -481,34 +490,42 @@ def _most_together(run: OffsetRun, limits: Limits) -> int | None:
 
 
 def _target_of(
-    kind: AcknowledgeType, lot: InFlightRecordState, limits: Limits
+    kind: AcknowledgeType, record_state: InFlightRecordState, limits: Limits
 ) -> InFlightRecordState:
     """What an acquired record becomes; one that was delivered often enough is not released
     (SHR-5)."""
     if kind is AcknowledgeType.ACCEPT:
-        return InFlightRecordState(DeliveryState.ACKNOWLEDGED, lot.delivery_count)
-    if kind is AcknowledgeType.RELEASE and lot.delivery_count < limits.delivery_count_limit:
-        return InFlightRecordState(DeliveryState.AVAILABLE, lot.delivery_count)
-    return InFlightRecordState(DeliveryState.ARCHIVED, lot.delivery_count)
+        return InFlightRecordState(DeliveryState.ACKNOWLEDGED, record_state.delivery_count)
+    if (
+        kind is AcknowledgeType.RELEASE
+        and record_state.delivery_count < limits.delivery_count_limit
+    ):
+        return InFlightRecordState(DeliveryState.AVAILABLE, record_state.delivery_count)
+    return InFlightRecordState(DeliveryState.ARCHIVED, record_state.delivery_count)
 
 
-def _stored(lot: InFlightRecordState, completed: frozenset[int]) -> InFlightRecordState:
+def _stored(record_state: InFlightRecordState, completed: frozenset[int]) -> InFlightRecordState:
     """A record as it is stored. A lock is not: whoever loads the state finds it Available, and
     the delivery that is going on is not counted."""
-    if lot.pending is not None and lot.pending.change_id in completed:
-        return InFlightRecordState(lot.pending.state, lot.pending.delivery_count)
-    if lot.state is DeliveryState.ACQUIRED:
-        return InFlightRecordState(DeliveryState.AVAILABLE, lot.delivery_count - 1)
-    return lot
+    if record_state.pending is not None and record_state.pending.change_id in completed:
+        return InFlightRecordState(record_state.pending.state, record_state.pending.delivery_count)
+    if record_state.state is DeliveryState.ACQUIRED:
+        return InFlightRecordState(DeliveryState.AVAILABLE, record_state.delivery_count - 1)
+    return record_state
 
 
-def _add(batches: list[StateBatch], first: int, end: int, lot: InFlightRecordState) -> None:
+def _add(
+    batches: list[StateBatch], first: int, end: int, record_state: InFlightRecordState
+) -> None:
     if batches:
         before, last, state, count = batches[-1]
-        if last + 1 == first and (state, count) == (lot.state, lot.delivery_count):
+        if last + 1 == first and (state, count) == (
+            record_state.state,
+            record_state.delivery_count,
+        ):
             batches[-1] = StateBatch(before, end - 1, state, count)
             return
-    batches.append(StateBatch(first, end - 1, lot.state, lot.delivery_count))
+    batches.append(StateBatch(first, end - 1, record_state.state, record_state.delivery_count))
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -591,25 +608,25 @@ class DeliveryCensus(NamedTuple):
     lock_seconds: float | None  # until the next lock is over
 
 
-def take_census(runs: Iterable[OffsetRun], now: float) -> DeliveryCensus:
+def take_census(runs: Iterable[InFlightBatch], now: float) -> DeliveryCensus:
     acquired = waiting = done = redelivered = most = 0
     oldest: int | None = None
     members: Counter[str] = Counter()
     deadline = math.inf
-    for first, end, lot in runs:
+    for first, end, record_state in runs:
         count = end - first
-        if lot.is_final:
+        if record_state.is_final:
             done += count
             continue
         oldest = first if oldest is None else oldest
-        most = max(most, lot.delivery_count)
-        redelivered += count if lot.delivery_count > 1 else 0
-        if lot.is_available:
+        most = max(most, record_state.delivery_count)
+        redelivered += count if record_state.delivery_count > 1 else 0
+        if record_state.is_available:
             waiting += count
         else:
             acquired += count
-            members[lot.member] += count
-            deadline = min(deadline, lot.deadline)
+            members[record_state.member] += count
+            deadline = min(deadline, record_state.deadline)
     left = None if math.isinf(deadline) else max(0.0, deadline - now)
     return DeliveryCensus(acquired, waiting, done, redelivered, most, oldest, dict(members), left)
 

@@ -1,4 +1,4 @@
-"""Offsets in order, as runs that are alike: one entry for a thousand records of the same lot.
+"""Offsets in order, as batches that are alike: one entry for a thousand records of one state.
 
 A run is split when something happens to a part of it, and joined with its neighbour when both have
 become alike. So an operation costs what differs, not how many records there are; and however many
@@ -61,7 +61,7 @@ class InFlightBatch(NamedTuple):
 
     first: int
     end: int  # exclusive
-    lot: InFlightRecordState
+    record_state: InFlightRecordState
 
     @property
     def size(self) -> int:
@@ -76,7 +76,7 @@ class InFlightBatches:
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
-        self.final_count = 0  # offsets in runs whose lot is final
+        self.final_count = 0  # offsets in batches whose state is final
         self._runs: list[InFlightBatch] = []
 
     def __len__(self) -> int:
@@ -95,24 +95,27 @@ class InFlightBatches:
             if run.first >= end:
                 break
             if run.first < first or run.end > end:
-                run = InFlightBatch(max(run.first, first), min(run.end, end), run.lot)
+                run = InFlightBatch(max(run.first, first), min(run.end, end), run.record_state)
             yield run
 
-    def append(self, end: int, lot: InFlightRecordState) -> None:
-        """Go on up to an offset, with records of one lot."""
+    def append(self, end: int, record_state: InFlightRecordState) -> None:
+        """Go on up to an offset, with records of one state."""
         if end <= self.end:
             raise InvariantViolation(f"SHR-1: runs up to {self.end} cannot go on to {end}")
-        _push(self._runs, InFlightBatch(self.end, end, lot))
-        if lot.is_final:
+        _push(self._runs, InFlightBatch(self.end, end, record_state))
+        if record_state.is_final:
             self.final_count += end - self.end
         self.end = end
 
     def change(
         self, first: int, end: int, become: Callable[[InFlightRecordState], InFlightRecordState]
     ) -> None:
-        """Give the records of a range another lot; outside of the runs nothing happens."""
+        """Give the records of a range another state; outside of the batches nothing happens."""
         self.replace(
-            [InFlightBatch(run.first, run.end, become(run.lot)) for run in self.between(first, end)]
+            [
+                InFlightBatch(run.first, run.end, become(run.record_state))
+                for run in self.between(first, end)
+            ]
         )
 
     def replace(self, changed: Sequence[InFlightBatch]) -> None:
@@ -128,21 +131,21 @@ class InFlightBatches:
             found = self._index_from(index, new.first)
             if found > index:
                 run = runs[index]
-                _push(rebuilt, InFlightBatch(position, run.end, run.lot))
+                _push(rebuilt, InFlightBatch(position, run.end, run.record_state))
                 rebuilt += runs[index + 1 : found]
                 index, position = found, runs[found].first
             if position < new.first:
-                _push(rebuilt, InFlightBatch(position, new.first, runs[index].lot))
+                _push(rebuilt, InFlightBatch(position, new.first, runs[index].record_state))
             following = self._index_from(index, new.end)
-            for first, end, lot in runs[index : following + 1]:
-                if lot.is_final:
+            for first, end, record_state in runs[index : following + 1]:
+                if record_state.is_final:
                     self.final_count -= max(0, min(end, new.end) - max(first, new.first))
-            if new.lot.is_final:
+            if new.record_state.is_final:
                 self.final_count += new.end - new.first
             _push(rebuilt, new)
             index, position = following, new.end
         if index < len(runs):
-            _push(rebuilt, InFlightBatch(position, runs[index].end, runs[index].lot))
+            _push(rebuilt, InFlightBatch(position, runs[index].end, runs[index].record_state))
         runs[begin : index + 1] = rebuilt
 
     def drop_before(self, offset: int) -> None:
@@ -151,11 +154,11 @@ class InFlightBatches:
             return
         runs = self._runs
         index = self._index_of(offset)
-        for first, end, lot in runs[: index + 1]:
-            if lot.is_final:
+        for first, end, record_state in runs[: index + 1]:
+            if record_state.is_final:
                 self.final_count -= min(end, offset) - first
         if index < len(runs):
-            runs[index] = InFlightBatch(offset, runs[index].end, runs[index].lot)
+            runs[index] = InFlightBatch(offset, runs[index].end, runs[index].record_state)
         del runs[:index]
         self.start = offset
         self.end = max(self.end, offset)
@@ -177,6 +180,6 @@ class InFlightBatches:
 
 def _push(runs: list[InFlightBatch], new: InFlightBatch) -> None:
     """Neighbours that are alike become one."""
-    if runs and runs[-1].lot == new.lot:
-        new = InFlightBatch(runs.pop().first, new.end, new.lot)
+    if runs and runs[-1].record_state == new.record_state:
+        new = InFlightBatch(runs.pop().first, new.end, new.record_state)
     runs.append(new)

@@ -69,7 +69,8 @@ def acknowledge(
 
 def states(records: InFlight) -> list[tuple[int, int, str, int]]:
     return [
-        (run.first, run.end - 1, run.lot.state.name, run.lot.delivery_count) for run in records.runs
+        (run.first, run.end - 1, run.record_state.state.name, run.record_state.delivery_count)
+        for run in records.runs
     ]
 
 

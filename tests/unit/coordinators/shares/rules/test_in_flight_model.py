@@ -280,7 +280,12 @@ class Machine(RuleBasedStateMachine):
         assert self.real.start_offset == self.model.start
         assert self.real.end_offset == self.model.end
         listed = {
-            at: (run.lot.state, run.lot.delivery_count, run.lot.member, run.lot.deadline)
+            at: (
+                run.record_state.state,
+                run.record_state.delivery_count,
+                run.record_state.member,
+                run.record_state.deadline,
+            )
             for run in self.real.runs
             for at in range(run.first, run.end)
         }
@@ -289,9 +294,9 @@ class Machine(RuleBasedStateMachine):
             for at, one in self.model.records.items()
         }
         pending = {
-            at: (run.lot.pending.state, run.lot.pending.delivery_count)
+            at: (run.record_state.pending.state, run.record_state.pending.delivery_count)
             for run in self.real.runs
-            if run.lot.pending is not None
+            if run.record_state.pending is not None
             for at in range(run.first, run.end)
         }
         assert pending == {at: one.becomes for at, one in self.model.records.items() if one.change}
@@ -301,7 +306,7 @@ class Machine(RuleBasedStateMachine):
         runs = list(self.real.runs)
         for before, after in pairwise(runs):
             assert before.end == after.first
-            assert before.lot != after.lot
+            assert before.record_state != after.record_state
 
 
 TestMachine = Machine.TestCase

@@ -42,22 +42,25 @@ def test_every_offset_is_what_was_put_in_its_place(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 12))):
         match data.draw(st.integers(0, 3)):
             case 0:
-                lot, end = data.draw(st.sampled_from(LOTS)), data.draw(st.integers(1, 9)) + runs.end
-                table |= dict.fromkeys(range(runs.end, end), lot)
-                runs.append(end, lot)
+                record_state, end = (
+                    data.draw(st.sampled_from(LOTS)),
+                    data.draw(st.integers(1, 9)) + runs.end,
+                )
+                table |= dict.fromkeys(range(runs.end, end), record_state)
+                runs.append(end, record_state)
             case 1:
                 offset = data.draw(st.integers(runs.start, runs.end + 2))
                 runs.drop_before(offset)
-                table = {at: lot for at, lot in table.items() if at >= offset}
+                table = {at: record_state for at, record_state in table.items() if at >= offset}
             case _:
                 changed = data.draw(changed_runs(runs.start, runs.end))
                 runs.replace(changed)
-                for first, end, lot in changed:
-                    table |= dict.fromkeys(range(first, end), lot)
-        found = {at: lot for first, end, lot in runs for at in range(first, end)}
+                for first, end, record_state in changed:
+                    table |= dict.fromkeys(range(first, end), record_state)
+        found = {at: record_state for first, end, record_state in runs for at in range(first, end)}
         assert found == table, "SHR-1"
-        assert all(one.lot != other.lot for one, other in pairwise(runs)), "SHR-1"
-        assert runs.final_count == sum(lot.is_final for lot in table.values())
+        assert all(one.record_state != other.record_state for one, other in pairwise(runs)), "SHR-1"
+        assert runs.final_count == sum(record_state.is_final for record_state in table.values())
 
 
 def test_what_lies_between_two_changes_stays() -> None:
@@ -67,7 +70,9 @@ def test_what_lies_between_two_changes_stays() -> None:
     runs.replace([InFlightBatch(1, 2, DONE), InFlightBatch(6, 7, DONE)])
     expected = [LOTS[offset % 4] for offset in range(8)]
     expected[1] = expected[6] = DONE
-    assert [lot for first, end, lot in runs for _ in range(first, end)] == expected
+    assert [
+        record_state for first, end, record_state in runs for _ in range(first, end)
+    ] == expected
 
 
 class _CountedList(list[InFlightBatch]):

@@ -27,7 +27,11 @@ by are the name and a number: A-1, and A-2 after a restart of the same static me
     limit max_size=2            options of the broker; initial_delay= retention= metadata= interval=
     topics t=4                  what the cluster's metadata has
     beat A [reads=t,u]          ConsumerGroupHeartbeat (KIP-848): the first one joins
-                                owns=t-0,t-1 (or owns=nothing) to say what it has; epoch=1 leave=yes
+                                owns=t-0,t-1 (or owns=nothing) to say what it has
+                                generation=1 (its epoch) leave=yes
+    share A [reads=t,u]         ShareGroupHeartbeat (KIP-932): the first one joins
+                                generation=1 leave=yes
+    states [fail]               share coordinators have begun the states that they were asked for
     show                        the group as tools see it
 """
 
@@ -60,6 +64,7 @@ from moldau.coordinators.groups.rules.consumer_records import (
     MemberAssignmentRecord,
 )
 from moldau.coordinators.groups.rules.events import (
+    JOINING_EPOCH,
     LEAVING_EPOCH,
     Abandon,
     AppendFailed,
@@ -82,6 +87,8 @@ from moldau.coordinators.groups.rules.events import (
     LeaveAnswer,
     LeavingMember,
     PartitionsAnswer,
+    ShareHeartbeat,
+    StatesInitialized,
     Sync,
     SyncAnswer,
     TimerFired,
@@ -89,13 +96,20 @@ from moldau.coordinators.groups.rules.events import (
 )
 from moldau.coordinators.groups.rules.groups import NO_REQUEST, Groups
 from moldau.coordinators.groups.rules.invariants import check_group, check_timers
-from moldau.coordinators.groups.rules.outcome import Arm, Disarm, GroupLimits, Outcome
+from moldau.coordinators.groups.rules.outcome import (
+    Arm,
+    Disarm,
+    GroupLimits,
+    InitializeStates,
+    Outcome,
+)
 from moldau.coordinators.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,
     GroupRecord,
     OffsetRecord,
 )
+from moldau.coordinators.groups.rules.share_group import ShareGroup
 from moldau.errors import ErrorCode
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 
@@ -111,6 +125,9 @@ def parse_ms(text: str) -> int:
     found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
     assert found is not None, f"{text!r} is no length of time"
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+_LOST = (ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch)
 
 
 class Stage:
@@ -134,6 +151,7 @@ class Stage:
         self.image = self._store  # as the coordinator knows them
         self._is_delayed = False
         self._writes_fail = False
+        self._states: set[tuple[UUID, int]] = set()  # that share coordinators are asked for
         self._shown = "gone"
         self._lines: list[str] = []
 
@@ -264,6 +282,27 @@ class Stage:
         )
         self._request(event, name)
 
+    def _do_share(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        is_new = name not in self._ids
+        member_id = self._ids.setdefault(name, f"{name}-1")
+        epoch = LEAVING_EPOCH if "leave" in options else self._generation_of(name, options)
+        event = ShareHeartbeat(
+            group_id=GROUP,
+            member_id=member_id,
+            epoch=JOINING_EPOCH if is_new else epoch,
+            client_id=name,
+            topics=frozenset(options["reads"].split(",")) if "reads" in options else None,
+        )
+        self._request(event, name)
+        if "leave" in options:
+            del self._ids[name]
+
+    def _do_states(self, names: list[str], options: dict[str, str]) -> None:
+        asked, self._states = frozenset(self._states), set()
+        done: frozenset[tuple[UUID, int]] = frozenset() if "fail" in names else asked
+        self._happen(StatesInitialized(group_id=GROUP, asked=asked, done=done))
+
     def _do_fetch(self, names: list[str], options: dict[str, str]) -> None:
         found = find_offsets(
             self.groups.find(GROUP), None, None, require_stable=False, image=self.image
@@ -361,7 +400,7 @@ class Stage:
         self.groups = Groups(self.limits)
         for record in self.log:
             self.groups.apply(record)
-        self._perform(self.groups.begin(self.image), NO_REQUEST)
+        self._perform(self.groups.start_timers(self.image), NO_REQUEST)
         self._happen(DeleteTopics(group_id=GROUP))
 
     def _do_limit(self, names: list[str], options: dict[str, str]) -> None:
@@ -416,7 +455,15 @@ class Stage:
                 self.timers[effect.timer] = self.now_ms + effect.delay_ms
             elif isinstance(effect, Disarm):
                 self.timers.pop(effect.timer, None)
+            elif isinstance(effect, InitializeStates) and not failed:
+                asked = {(one.topic_id, one.partition) for one in effect.states}
+                self._states |= asked
+                self._lines.append(
+                    f"share coordinators are asked for {_assigned(partitions_of(asked))}"
+                )
         for request, answer in outcome.replies:
+            if request == NO_REQUEST:
+                continue
             assert request not in self._answered, "a request was answered twice"
             self._answered.add(request)
             name = self._asked.pop(request, None)
@@ -433,6 +480,9 @@ class Stage:
             self._learn(name, answer)
         if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error is ErrorCode.none:
             self._generations[name] = answer.epoch
+        if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error in _LOST:
+            self._ids.pop(name, None)  # it joins anew with its next heartbeat
+            self._generations.pop(name, None)
         self._lines.append(f"{name} <- {_words(answer)}")
 
     def _learn(self, name: str, answer: JoinAnswer) -> None:
@@ -471,6 +521,10 @@ class Stage:
             members = " ".join(group.subscriptions) or "nobody"
             target = f"{group.target_epoch} of {group.epoch}"
             shown = f"{group.state.value}, assigned for epoch {target}: {members}"
+        elif isinstance(group, ShareGroup):
+            members = " ".join(group.subscriptions) or "nobody"
+            target = f"{group.target_epoch} of {group.epoch}"
+            shown = f"share group, {group.state.value}, assigned for epoch {target}: {members}"
         elif isinstance(group, ClassicGroup):
             members = " ".join(
                 f"{one.member_id}{'*' if one.member_id == group.leader else ''}"
@@ -513,7 +567,8 @@ def _assigned(partitions: AssignedPartitions, epochs: AssignmentEpochs | None = 
 def _assignment_words(value: MemberAssignment | None) -> str:
     if value is None:
         return "is gone"
-    words = f"is in epoch {value.epoch} with {_assigned(value.assigned, value.assignment_epochs)}"
+    epochs = value.assignment_epochs or None  # members of share groups have none
+    words = f"is in epoch {value.epoch} with {_assigned(value.assigned, epochs)}"
     if value.revoking:
         words += f", and has to revoke {_assigned(value.revoking, value.assignment_epochs)}"
     return words

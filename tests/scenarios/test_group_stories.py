@@ -1,4 +1,5 @@
-"""Every story in `tests/scenarios/groups` comes out as it is written.
+"""Every story in `tests/scenarios/groups` and `tests/scenarios/transactions` comes out as it is
+written.
 
 A story is text: a title, then scenes of commands, a line of dashes, and what comes of them. Set
 MOLDAU_REWRITE_STORIES=1 to write down what comes out now; read the difference before you keep it.
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from group_stage import Stage
+from transaction_stage import TransactionStage
 
-STORIES = sorted((Path(__file__).parent / "groups").glob("*.txt"))
+FOLDER = Path(__file__).parent
+STORIES = sorted((*FOLDER.glob("groups/*.txt"), *FOLDER.glob("transactions/*.txt")))
 RULE = "----"
 
 
@@ -27,8 +30,7 @@ def scenes(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
         yield comments, rest[:middle], rest[middle + 1 :]
 
 
-def play(text: str) -> str:
-    stage = Stage()
+def play(text: str, stage: Stage | TransactionStage) -> str:
     blocks = []
     for comments, commands, _ in scenes(text):
         said = [line for command in commands for line in stage.play(command)]
@@ -39,7 +41,7 @@ def play(text: str) -> str:
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_the_story_comes_out_as_it_is_written(path: Path) -> None:
     text = path.read_text()
-    played = play(text)
+    played = play(text, Stage() if path.parent.name == "groups" else TransactionStage())
     if os.environ.get("MOLDAU_REWRITE_STORIES"):
         path.write_text(played)
     assert played == text

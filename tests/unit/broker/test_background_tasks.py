@@ -219,7 +219,7 @@ class FailsOnce:
 @pytest.mark.parametrize(
     ("owner", "method"),
     [
-        (Controller, "_do_with_retries"),
+        (Controller, "_process_with_retries"),
         (GroupCoordinator, "_expire_offsets"),
     ],
     ids=["controller", "expiry of offsets"],

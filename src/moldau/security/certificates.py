@@ -9,13 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from moldau.errors import MissingExtraError
 
-if TYPE_CHECKING:
+try:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+        pkcs12,
+    )
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:
+    _IS_INSTALLED = False
+else:
+    _IS_INSTALLED = True
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
@@ -33,20 +47,17 @@ class IssuedCertificate(NamedTuple):
 
 
 def require_cryptography() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
+    """To be called before anything is made here."""
+    if not _IS_INSTALLED:
         raise MissingExtraError(
             "certificates are made with the package cryptography: pip install 'moldau[security]'"
-        ) from None
+        )
 
 
 def make_authority(
     name: str, *, days: int = AUTHORITY_DAYS, now: datetime | None = None
 ) -> IssuedCertificate:
     """An authority that signs itself, and may sign nothing but ends of the chain."""
-    from cryptography import x509
-
     key = _new_key()
     subject = _name(name)
     builder = _builder(subject, subject, key, days, now)
@@ -67,10 +78,6 @@ def issue(
 
     A broker is a client of other brokers, so its certificate is good for both.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
     issuer_key = load_pem_private_key(authority.key.encode(), None)
     key = _new_key()
@@ -92,9 +99,6 @@ def issue(
 
 def read_names(certificate: str) -> tuple[str, list[str]]:
     """The name of the first certificate in a PEM text, and the hosts it is for."""
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     found = x509.load_pem_x509_certificate(certificate.encode())
     (name,) = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     try:
@@ -106,13 +110,6 @@ def read_names(certificate: str) -> tuple[str, list[str]]:
 
 def to_pkcs12(identity: IssuedCertificate, authority: IssuedCertificate, password: str) -> bytes:
     """A key store as Java makes it."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import (
-        BestAvailableEncryption,
-        load_pem_private_key,
-        pkcs12,
-    )
-
     return pkcs12.serialize_key_and_certificates(
         b"moldau",
         load_pem_private_key(identity.key.encode(), None),  # type: ignore[arg-type]
@@ -122,22 +119,15 @@ def to_pkcs12(identity: IssuedCertificate, authority: IssuedCertificate, passwor
     )
 
 
-def _new_key() -> EllipticCurvePrivateKey:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
+def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def _name(name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _host(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
@@ -145,8 +135,6 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _key_usage(**uses: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     names = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
         "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
@@ -157,12 +145,10 @@ def _key_usage(**uses: bool) -> x509.KeyUsage:
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
     days: int,
     now: datetime | None,
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
     start = (now or datetime.now(UTC)) - _CLOCK_SKEW
     return (
         x509.CertificateBuilder()
@@ -178,16 +164,9 @@ def _builder(
 
 def _sign(
     builder: x509.CertificateBuilder,
-    issuer_key: EllipticCurvePrivateKey,
-    key: EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
 ) -> IssuedCertificate:
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-
     certificate = builder.sign(issuer_key, hashes.SHA256())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return IssuedCertificate(certificate.public_bytes(Encoding.PEM).decode(), private.decode())

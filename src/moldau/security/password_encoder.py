@@ -13,10 +13,15 @@ import binascii
 import hashlib
 import secrets
 from base64 import b64decode, b64encode
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.config.declarations.security import MOST_ITERATIONS
 from moldau.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.modes import CBC
+    from cryptography.hazmat.primitives.padding import PKCS7
 
 _CIPHER: Final = "AES/CBC/PKCS5Padding"
 _HASHES: Final = {
@@ -58,13 +63,7 @@ class PasswordEncoder:
         iterations: int = 4096,
     ) -> None:
         """Raises MissingExtraError."""
-        try:
-            from cryptography.hazmat.primitives import ciphers  # noqa: F401
-        except ImportError:
-            raise MissingExtraError(
-                "password.encoder.secret encrypts with the package cryptography: "
-                "pip install 'moldau[security]'"
-            ) from None
+        _make_cipher(bytes(_BLOCK_BYTES), bytes(_BLOCK_BYTES))  # is the package there?
         self._secrets = [secret] if old_secret is None else [secret, old_secret]
         self._key_factory = key_factory
         self._key_bits = key_bits
@@ -74,14 +73,12 @@ class PasswordEncoder:
         return "PasswordEncoder()"
 
     def encode(self, password: str) -> str:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-        from cryptography.hazmat.primitives.padding import PKCS7
-
         salt, vector = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_BLOCK_BYTES)
         key = _derive(self._secrets[0], self._key_factory, salt, self._iterations, self._key_bits)
-        padder = PKCS7(_BLOCK_BITS).padder()
+        cipher, padding = _make_cipher(key, vector)
+        padder = padding.padder()
         padded = padder.update(password.encode()) + padder.finalize()
-        encryptor = Cipher(algorithms.AES(key), modes.CBC(vector)).encryptor()
+        encryptor = cipher.encryptor()
         encrypted = encryptor.update(padded) + encryptor.finalize()
         fields = {
             "keyFactoryAlgorithm": self._key_factory,
@@ -117,9 +114,6 @@ def _split(text: str) -> dict[str, str]:
 
 
 def _decrypt(secret: str, fields: dict[str, str]) -> str:
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-    from cryptography.hazmat.primitives.padding import PKCS7
-
     if fields["cipherAlgorithm"] != _CIPHER:
         raise ValueError("is encrypted in another way")
     iterations = int(fields["iterations"])
@@ -134,13 +128,27 @@ def _decrypt(secret: str, fields: dict[str, str]) -> str:
         for name in ("salt", "initializationVector", "encryptedPassword")
     )
     key = _derive(secret, factory, salt, iterations, bits)
-    decryptor = Cipher(algorithms.AES(key), modes.CBC(vector)).decryptor()
+    cipher, padding = _make_cipher(key, vector)
+    decryptor = cipher.decryptor()
     padded = decryptor.update(encrypted) + decryptor.finalize()
-    remover = PKCS7(_BLOCK_BITS).unpadder()
+    remover = padding.unpadder()
     password = (remover.update(padded) + remover.finalize()).decode()
     if _java_length(password) != int(fields["passwordLength"]):
         raise ValueError("has another length")
     return password
+
+
+def _make_cipher(key: bytes, vector: bytes) -> tuple[Cipher[CBC], PKCS7]:
+    """AES in CBC mode, and its padding. Raises MissingExtraError."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+        from cryptography.hazmat.primitives.padding import PKCS7
+    except ImportError:
+        raise MissingExtraError(
+            "password.encoder.secret encrypts with the package cryptography: "
+            "pip install 'moldau[security]'"
+        ) from None
+    return Cipher(algorithms.AES(key), modes.CBC(vector)), PKCS7(_BLOCK_BITS)
 
 
 def _derive(secret: str, factory: str, salt: bytes, iterations: int, bits: int) -> bytes:

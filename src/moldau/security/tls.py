@@ -10,16 +10,12 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from moldau.config.declarations.security import TlsOptions
 from moldau.errors import ConfigurationError, InvariantViolation, MissingExtraError
 from moldau.security.rules.certificates import first_end_ms
 from moldau.workers import Workers
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
-
 
 # TLS contexts from options: PEM and PKCS#12, files and texts. Blocking; for worker threads.
 #
@@ -208,41 +204,40 @@ def _with_lines(pem: str) -> str:
 
 
 def _identity_of_pkcs12(data: bytes, location: str, password: str | None) -> bytes:
-    loaded = _load_pkcs12(data, location, password)  # first: it says which package is missing
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-
-    if loaded.key is None or loaded.cert is None:
+    key, certificate, others = _load_pkcs12(data, location, password)
+    if not key or not certificate:
         raise ConfigurationError(f"{location} has no private key with its certificate")
-    key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    chain = (loaded.cert, *loaded.additional_certs)
-    return key + b"".join(one.certificate.public_bytes(Encoding.PEM) for one in chain)
+    return key + certificate + others
 
 
 def _trust_of_pkcs12(data: bytes, location: str, password: str | None) -> bytes:
-    loaded = _load_pkcs12(data, location, password)
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    found = [*loaded.additional_certs, *([loaded.cert] if loaded.cert else [])]
-    return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in found)
+    _, certificate, others = _load_pkcs12(data, location, password)
+    return others + certificate
 
 
-def _load_pkcs12(data: bytes, location: str, password: str | None) -> PKCS12KeyAndCertificates:
+def _load_pkcs12(data: bytes, location: str, password: str | None) -> tuple[bytes, bytes, bytes]:
+    """The key, its certificate, and the other certificates, as PEM; empty where there is none."""
     try:
-        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
         raise MissingExtraError(
             f"{location} is not PEM; to read PKCS#12, pip install 'moldau[security]'"
         ) from None
+    pem = serialization.Encoding.PEM
     try:
-        return load_pkcs12(data, None if password is None else password.encode())
+        loaded = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except ValueError:
         raise ConfigurationError(
             f"{location} is neither PEM nor PKCS#12, or its password is another one"
         ) from None
+    key = b""
+    if loaded.key is not None:
+        plain, form = serialization.NoEncryption(), serialization.PrivateFormat.PKCS8
+        key = loaded.key.private_bytes(pem, form, plain)
+    certificate = b"" if loaded.cert is None else loaded.cert.certificate.public_bytes(pem)
+    others = (one.certificate.public_bytes(pem) for one in loaded.additional_certs)
+    return key, certificate, b"".join(others)
 
 
 @contextlib.contextmanager

@@ -66,12 +66,12 @@ async def a_follower_loses_power_while_its_fetch_is_under_way(cluster: Simulated
     for _ in range(2):
         cluster.world.network.set_delay(*way, 0.7, one_way=True)
         await cluster.sleep(random.uniform(0.1, 0.3))
-        cluster.workload.rest()
+        cluster.workload.rest_producers()
         await cluster.sleep(0.35)
         fault(cluster, FaultKind.POWER_LOSS, follower, leader, 0.02)
         cluster.world.service.expire_sessions_of(cluster.machines[follower].host)
         await cluster.sleep(2)
-        cluster.workload.rest(is_resting=False)
+        cluster.workload.rest_producers(is_resting=False)
         cluster.world.network.set_delay(*way, 0.002, one_way=True)
         await cluster.sleep(4)
     await cluster.heal()
@@ -117,18 +117,18 @@ async def two_elections_before_anybody_writes(cluster: SimulatedCluster) -> None
     first, second, third = cluster.observer.replicas[partition]
     fault(cluster, FaultKind.CUT, first, second, 2.0)
     await cluster.sleep(random.uniform(0.4, 0.7))
-    cluster.workload.rest()
+    cluster.workload.rest_producers()
     await cluster.sleep(0.1)
     fault(cluster, FaultKind.CUT, second, third, 4.0)
     fault(cluster, FaultKind.CRASH, first, second, 8.0)
     former_end = end_of_log(cluster, second, partition)
     await until(cluster, 3.0, lambda: cluster.observer.states[partition].leader == second)
-    cluster.workload.rest(is_resting=False)
+    cluster.workload.rest_producers(is_resting=False)
     await until(cluster, 1.3, lambda: end_of_log(cluster, second, partition) > former_end)
-    cluster.workload.rest()
+    cluster.workload.rest_producers()
     fault(cluster, FaultKind.CRASH, second, third, 1.7)
     await cluster.sleep(4)
-    cluster.workload.rest(is_resting=False)
+    cluster.workload.rest_producers(is_resting=False)
     await cluster.sleep(1)
     await cluster.heal()
     await cluster.finish()
@@ -215,22 +215,22 @@ async def a_leader_knows_less_than_was_promised(cluster: SimulatedCluster) -> No
     partition, states = cluster.partitions[-1], cluster.observer.states
     leader, behind = leader_and_follower(cluster, random)
     (other,) = {*cluster.broker_ids} - {leader, behind}
-    cluster.workload.rest()
+    cluster.workload.rest_producers()
     await cluster.sleep(0.7)
     fault(cluster, FaultKind.CUT, behind, leader, 6.0)
     hosts = {broker: machine.host for broker, machine in cluster.machines.items()}
     cluster.world.network.set_delay(hosts[leader], hosts[other], 0.1, one_way=True)
-    cluster.workload.rest(is_resting=False)
+    cluster.workload.rest_producers(is_resting=False)
     await until(cluster, 3.0, lambda: behind not in states[partition].in_sync)
     former_end = cluster.history.promised_end(partition)
     await until(cluster, 1.0, lambda: cluster.history.promised_end(partition) > former_end)
     fault(cluster, FaultKind.CUT, leader, other, 4.0)
     fault(cluster, FaultKind.CRASH, leader, other, 4.0)
-    cluster.workload.rest()
+    cluster.workload.rest_producers()
     cluster.world.network.set_delay(hosts[other], hosts[behind], 0.5, one_way=True)
     await until(cluster, 3.0, lambda: states[partition].leader == other)
     await cluster.sleep(2)
-    cluster.workload.rest(is_resting=False)
+    cluster.workload.rest_producers(is_resting=False)
     cluster.world.network.set_delay(hosts[other], hosts[behind], 0.002, one_way=True)
     cluster.world.network.set_delay(hosts[leader], hosts[other], 0.002, one_way=True)
     await cluster.sleep(2)
@@ -302,7 +302,7 @@ async def a_coordinator_is_replaced_before_others_have_a_commit(cluster: Simulat
 
 async def _look_all_the_time(cluster: SimulatedCluster, looker: Committer) -> None:
     while not looker.is_stopping:
-        await looker.look_at_last()
+        await looker.check_last_offset()
         await cluster.sleep(0.02)
 
 

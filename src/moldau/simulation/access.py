@@ -325,7 +325,7 @@ class GuardedReader(SimulatedReader):
             if records and self.had_sessions(former - _HEARING_SECONDS):
                 self.access.check_use(READ, former, f"offset {records[0].offset} was read")
             for record in records:
-                self._take(record)
+                self._see_record(record)
                 self.position = record.offset + 1
                 self.progress += 1
         await consumer.close()
@@ -378,7 +378,7 @@ class Warden(Client):
         permission = AclPermission.ALLOW if self._random.random() < 0.7 else AclPermission.DENY
         entry = right.entry(permission)
         if entry in self._book.entries:
-            await self._take([entry])
+            await self._take_rights([entry])
         else:
             await self.give([AclBinding(_PATTERN, entry)], attempts=1)
 
@@ -393,7 +393,7 @@ class Warden(Client):
                 return
             await self._doubt()
 
-    async def _take(self, entries: Sequence[AclEntry], attempts: int = 1) -> None:
+    async def _take_rights(self, entries: Sequence[AclEntry], attempts: int = 1) -> None:
         filters = [_filter_of(entry) for entry in entries]
         for _ in range(attempts):
             try:
@@ -414,14 +414,18 @@ class Warden(Client):
 
     async def give_all(self) -> None:
         """However often it has to ask; nothing is denied and nobody limited."""
-        await self._take([each.entry(AclPermission.DENY) for each in (WRITE, READ)], attempts=100)
+        await self._take_rights(
+            [each.entry(AclPermission.DENY) for each in (WRITE, READ)], attempts=100
+        )
         allowed = [AclBinding(_PATTERN, each.entry(AclPermission.ALLOW)) for each in (WRITE, READ)]
         await self.give(allowed)
         for right in (WRITE, READ):
             await self._limit(right, None)
 
     async def take_all(self) -> None:
-        await self._take([each.entry(AclPermission.ALLOW) for each in (WRITE, READ)], attempts=100)
+        await self._take_rights(
+            [each.entry(AclPermission.ALLOW) for each in (WRITE, READ)], attempts=100
+        )
 
     async def _doubt(self) -> None:
         self._doubtful_until = self._history.now() + _DOUBT_SECONDS

@@ -193,7 +193,7 @@ class KeyedReader(SimulatedReader):
 
     cleanup: CleanupHistory  # set by whoever makes it
 
-    def _take(self, record: ConsumerRecord) -> None:
+    def _see_record(self, record: ConsumerRecord) -> None:
         if record.key is not None:
             value = None if record.value is None else bytes(record.value)
             self.cleanup.see(self._partition, record.offset, bytes(record.key), value)

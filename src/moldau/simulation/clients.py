@@ -388,7 +388,7 @@ class SimulatedReader(Client):
             except (KafkaError, ClientError):
                 continue
             for record in records:
-                self._take(record)
+                self._see_record(record)
                 self.position = record.offset + 1
                 self.progress += 1
         await consumer.close()
@@ -398,7 +398,7 @@ class SimulatedReader(Client):
         self._history.report("HW-3", f"{self.name} has come to {self.position}, and hears: {error}")
         consumer.seek(self._partition, self.position)
 
-    def _take(self, record: ConsumerRecord) -> None:
+    def _see_record(self, record: ConsumerRecord) -> None:
         value = bytes(record.value or b"")
         self._history.see(self._partition, record.offset, value)
         self.values[record.offset] = value
@@ -432,12 +432,12 @@ class Committer(Client):
 
     async def run(self) -> None:
         while not self.is_stopping:
-            await (self._commit() if self._random.random() < 0.7 else self.look())
+            await (self._commit() if self._random.random() < 0.7 else self.check_offset())
             await self._clock.sleep(self._random.expovariate(4))
 
-    async def look_at_last(self) -> None:
+    async def check_last_offset(self) -> None:
         """However often it has to ask; then nothing more is asked."""
-        while not await self.look():
+        while not await self.check_offset():
             await self._clock.sleep(0.1)
 
     async def _commit(self) -> None:
@@ -451,7 +451,7 @@ class Committer(Client):
         self._offsets.require(self._group, self._partition, offset, "committed")
         self.progress += 1
 
-    async def look(self) -> bool:
+    async def check_offset(self) -> bool:
         at_least = self._history.committed_offset(self._group)
         try:
             found = (await self._consumer.committed(self._partition))[self._partition]
@@ -469,7 +469,7 @@ class OffsetWatcher(Committer):
 
     async def run(self) -> None:
         while not self.is_stopping:
-            if await self.look():
+            if await self.check_offset():
                 self.progress += 1
             await self._clock.sleep(self._random.uniform(0.01, 0.3))
 

@@ -289,8 +289,8 @@ class SimulatedCluster:
         """Let go of all that lived."""
         for machine in self.machines.values():
             machine.forget()
-        self.operations.forget()
-        self.workload.forget()
+        self.operations.release_operators()
+        self.workload.release_clients()
         self.world.close()
 
     def _outcome(self) -> SimulationOutcome:
@@ -345,7 +345,7 @@ class SimulatedCluster:
         await self._within(
             _HEALING_SECONDS, self.workload.make_topics(), "the topics of a family are not made"
         )
-        self.workload.begin()
+        self.workload.start_clients()
         self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
 
     async def heal(self) -> None:
@@ -373,7 +373,7 @@ class SimulatedCluster:
             "the results cannot be read",
         )
         await self._within(
-            _ENDING_SECONDS, self.shares.check_end(self.workload), "the last taker has no end"
+            _ENDING_SECONDS, self.shares.check_end(self.workload), "the last consumer has no end"
         )
         await self._within(
             _ENDING_SECONDS, self.access.check_end(self.workload), "the last users have no end"
@@ -398,7 +398,7 @@ class SimulatedCluster:
             self.history.check_order(partition, idempotent)
         for client in self.workload.clients:
             if isinstance(client, Committer):
-                await client.look_at_last()
+                await client.check_last_offset()
 
     def _compare_replicas(self) -> None:
         for partition, replicas in self.observer.replicas.items():
@@ -527,7 +527,7 @@ async def _seeds_own(cluster: SimulatedCluster) -> None:
         if isinstance(planned, PlannedFault):
             cluster.faults.strike(planned)
         else:
-            cluster.operations.begin(planned)
+            cluster.operations.start_operation(planned)
     await cluster.sleep(1.0)
     power = cluster.world.streams.stream("power")
     if cluster.kinds is None and power.random() < POWER_LOSS_SHARE:
@@ -559,7 +559,7 @@ class SimulationOutcome:
     commits: int
     transactions: int  # whose commit was confirmed
     denied: int  # attempts of users who had no right at that time
-    shared: int  # records that takers have accepted or rejected, with the broker's word for it
+    shared: int  # records that consumers have accepted or rejected, with the broker's word for it
 
     def describe(self, event_lines: int = 200) -> str:
         return "\n".join(

@@ -253,7 +253,7 @@ class CoordinationService:
                 self._break(connection)
 
     def _break(self, connection: ServiceConnection) -> None:
-        self._forget(connection)
+        self._forget_connection(connection)
         connection.break_down()
 
     def expire(self, session_id: int) -> None:
@@ -423,7 +423,7 @@ class CoordinationService:
             self._check_later(session, session.timeout_seconds)
         elif (found := self._sessions.get(hello.session_id)) is not None:
             session = found
-            self._forget(session.connection)
+            self._forget_connection(session.connection)
             session.connection, session.heard_at = connection, now
             session.backlog.clear()  # of the former connection
         else:
@@ -465,7 +465,7 @@ class CoordinationService:
         self._records[session.session_id] = record._replace(ended=self.clock.monotonic())
         self._write(session.session_id, (EndSession(session_id=session.session_id),))
 
-    def _forget(self, connection: ServiceConnection) -> None:
+    def _forget_connection(self, connection: ServiceConnection) -> None:
         self._connections.pop(connection, None)
 
     def _release(self) -> None:

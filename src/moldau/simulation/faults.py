@@ -513,7 +513,7 @@ async def lose_all_power(cluster: PoweredCluster, random: Random) -> None:
     await _wait_for(cluster, lambda: expected <= cluster.observer.registered)
     await cluster.sleep(random.uniform(0.0, _LONGEST_SECONDS))
     await cluster.heal()
-    cluster.workload.hire()
+    cluster.workload.hire_clients()
 
 
 async def _wait_for(cluster: PoweredCluster, condition: Callable[[], bool]) -> None:
@@ -527,7 +527,7 @@ async def _wait_for(cluster: PoweredCluster, condition: Callable[[], bool]) -> N
 def switch_off(cluster: PoweredCluster, *, one_by_one: bool = False) -> None:
     """All at once; `one_by_one` is how those who are back early will see the others leave."""
     cluster.world.log.note("fault: power loss of all")
-    cluster.workload.dismiss()
+    cluster.workload.dismiss_clients()
     cluster.history.power_losses += 1
     observer = cluster.observer
     for broker_id, machine in cluster.machines.items():

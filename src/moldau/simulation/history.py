@@ -337,7 +337,7 @@ class MoveTargets:
     _moves: list[AskedMove] = field(default_factory=list)
     _events: int = 0
 
-    def ask(self, partition: TopicPartition, replicas: Iterable[int] | None) -> AskedMove:
+    def ask_move(self, partition: TopicPartition, replicas: Iterable[int] | None) -> AskedMove:
         self._events += 1
         wanted = None if replicas is None else frozenset(replicas)
         move = AskedMove(partition, wanted, began=self._events)

@@ -322,7 +322,7 @@ class _MovingTimer:
 
     def _fire(self) -> None:
         callback, self._callback = self._callback, None
-        self._owner.forget(self)
+        self._owner.forget_timer(self)
         if callback is not None:
             callback()
 
@@ -330,7 +330,7 @@ class _MovingTimer:
         self._callback = None
         if self._handle is not None:
             self._handle.cancel()
-        self._owner.forget(self)
+        self._owner.forget_timer(self)
 
 
 class MovingClock:
@@ -356,7 +356,7 @@ class MovingClock:
         timer.arm(self._loop)
         return timer
 
-    def forget(self, timer: _MovingTimer) -> None:
+    def forget_timer(self, timer: _MovingTimer) -> None:
         self._timers.pop(timer, None)
 
     def advance(self, seconds: float) -> None:

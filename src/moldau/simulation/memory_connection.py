@@ -46,11 +46,11 @@ class _FrameReader:
         if self._size < 0:
             if len(self._pipe.arrived) < _LENGTH.size:
                 return None
-            (size,) = _LENGTH.unpack(self._pipe.take(_LENGTH.size))
+            (size,) = _LENGTH.unpack(self._pipe.read_bytes(_LENGTH.size))
             if not 0 <= size <= largest_bytes:
                 raise _BadLengthError(f"a frame of {size} bytes is outside 0 to {largest_bytes}")
             self._size = size
-        self._parts += self._pipe.take(self._size - len(self._parts))
+        self._parts += self._pipe.read_bytes(self._size - len(self._parts))
         if len(self._parts) < self._size:
             return None
         frame, self._parts, self._size = self._parts, bytearray(), -1
@@ -103,7 +103,7 @@ class MemoryConnection:
     def is_heard(self) -> bool:
         return not self._inbound.has_ended
 
-    def begin(self, receiver: FrameReceiver) -> None:
+    def start_receiving(self, receiver: FrameReceiver) -> None:
         self._receiver = receiver
         if self._closed:  # by the one who accepted it
             receiver.on_closed()
@@ -475,7 +475,7 @@ class Pipe:
 
     # The reader's side
 
-    def take(self, count: int) -> bytearray:
+    def read_bytes(self, count: int) -> bytearray:
         """Remove this many bytes from `arrived`, which makes room for the writer."""
         taken = self.arrived[:count]
         del self.arrived[:count]

@@ -148,15 +148,15 @@ class MemoryServer:
             limits=self._limits,
             inbound=wire.to_server,
             outbound=wire.to_client,
-            on_gone=self._forget,
+            on_gone=self._forget_connection,
         )
         connection.idle_since = self._clock.monotonic()
         wire.connection = connection
         self._connections[connection] = None
         self._quotas.add(self.listener_name, wire.client)
-        connection.begin(self._accept(connection))
+        connection.start_receiving(self._accept(connection))
 
-    def _forget(self, connection: MemoryConnection) -> None:
+    def _forget_connection(self, connection: MemoryConnection) -> None:
         del self._connections[connection]
         self._quotas.remove(self.listener_name, connection.peer_host)
 

@@ -191,7 +191,7 @@ async def _reassign_all(
     ]
     values: dict[str, object] = {"timeout": _TIMEOUT_MS, "topics": rows}
     moves = operator.cluster.history.moves
-    asked = [moves.ask(*target) for target in targets.items()]
+    asked = [moves.ask_move(*target) for target in targets.items()]
     code = await operator.ask_controller(_ALTER_REASSIGNMENTS, values, _reassignment_codes)
     for move in asked:
         # Of several, some may have been refused and others not.
@@ -329,7 +329,7 @@ async def add_partition(operator: Operator) -> None:
     operator.note(f"{topic} to {count} partitions: {code}")
     partition = TopicPartition(topic, count - 1)
     if partition in cluster.observer.replicas:  # also where no answer came
-        cluster.workload.serve(partition)
+        cluster.workload.serve_partition(partition)
 
 
 MOVES: Final = OperationFamily(
@@ -437,7 +437,7 @@ async def delete_and_make_again(operator: Operator) -> None:
         return
     await operator.sleep(operator.random.choice((0.0, 0.05, 1.0)))
     if await _create(operator, partition.topic) and await _is_heard_of(operator, partition.topic):
-        operator.cluster.workload.serve(partition)
+        operator.cluster.workload.serve_partition(partition)
 
 
 async def _is_heard_of(operator: Operator, topic: str) -> bool:
@@ -494,7 +494,7 @@ async def branch(operator: Operator) -> None:
     for number, before in sorted(led.items()):
         _promise(operator, TopicPartition(source, number), TopicPartition(name, number), before)
     served = operator.random.choice(sorted(led)) if led else 0
-    operator.cluster.workload.serve(TopicPartition(name, served))
+    operator.cluster.workload.serve_partition(TopicPartition(name, served))
 
 
 async def branch_and_delete(operator: Operator) -> None:
@@ -651,7 +651,7 @@ class ClusterOperations:
             )
         return sorted(plan, key=lambda each: (each.at_seconds, each.family))
 
-    def begin(self, planned: PlannedOperation) -> None:
+    def start_operation(self, planned: PlannedOperation) -> None:
         """Let an operator do it, beside everything else."""
         _, operation = self._families[planned.family].kinds[planned.kind]
         operator = Operator(
@@ -668,7 +668,7 @@ class ClusterOperations:
         for task in self._tasks:
             await task
 
-    def forget(self) -> None:
+    def release_operators(self) -> None:
         """At the end of the run, whatever became of it."""
         self._operators.clear()
         self._tasks.clear()

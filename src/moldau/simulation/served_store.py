@@ -137,18 +137,20 @@ class ServedStore(CoordinationService):
             first_session_id=next(self._lives) * _SESSION_IDS,
         )
         opened = self._store = cast("_ObservedStore", await opening)
-        opened.on_change, opened.on_end = self._tell, self._note_end
-        self._tell_difference(opened)
+        opened.on_change, opened.on_end = self._apply_changes, self._note_end
+        self._apply_difference(opened)
         self._server = StoreServer(opened, self.clock)
         self._server.start()
         self.on_serving()
 
-    def _tell_difference(self, opened: _ObservedStore) -> None:
+    def _apply_difference(self, opened: _ObservedStore) -> None:
         """What was written and not yet in force, and what is gone with its sessions."""
         paths = sorted(opened.stored.paths_below(ROOT) | self.tree.paths_below(ROOT))
-        self._tell([Change(path, self.tree.find(path), opened.find(path)) for path in paths])
+        self._apply_changes(
+            [Change(path, self.tree.find(path), opened.find(path)) for path in paths]
+        )
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _apply_changes(self, changes: Sequence[Change]) -> None:
         self.tree.apply({each.path: each.after for each in changes})
         for observer in self.observers:
             observer(list(changes))
@@ -169,7 +171,7 @@ class ServedStore(CoordinationService):
             if record.ended == float("inf"):
                 self._note_end(session_id)
         for connection in tuple(self._connections):
-            self._forget(connection)
+            self._forget_connection(connection)
             connection.break_down()
 
     def heal(self) -> None:

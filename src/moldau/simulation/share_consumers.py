@@ -1,4 +1,4 @@
-"""Takers of a share group in a simulated cluster: the shipped `AsyncQueue`, each in a process.
+"""Consumers of a share group in a simulated cluster: the shipped `AsyncQueue`, each in a process.
 
 They take records, accept most of them, release and reject some, keep some for longer than a lock
 lasts, with and without renewing it, and forget some. Now and then a process crashes, is frozen, or
@@ -47,14 +47,14 @@ Asked = SendShareFetch | SendShareAcknowledge
 
 
 class ShareBook(Protocol):
-    """Looks into the brokers when a taker was told something (`share_groups`)."""
+    """Looks into the brokers when a consumer was told something (`share_groups`)."""
 
-    def look(self, partition: TopicPartition) -> None:
-        """At what leaders know of the partition."""
+    def observe_leaders(self, partition: TopicPartition) -> None:
+        """Compare what leaders know of the partition with what they knew before."""
         ...
 
     def see_record(self, partition: TopicPartition, offset: int, value: bytes) -> None:
-        """A taker was given it."""
+        """A consumer was given it."""
         ...
 
     def require_stored(
@@ -68,12 +68,12 @@ class ShareBook(Protocol):
         ...
 
 
-class TakerProgram:
-    """What runs in a taker's process: a queue, and a loop that takes and deals with records."""
+class ShareConsumerProgram:
+    """What runs in a consumer's process: a queue, and a loop that takes and deals with records."""
 
     def __init__(
         self,
-        taker: SimulatedTaker,
+        consumer: SimulatedShareConsumer,
         process: SimulatedProcess,
         clock: ProcessClock,
         queue: AsyncQueue,
@@ -82,7 +82,7 @@ class TakerProgram:
     ) -> None:
         self.process = process
         self.is_ending = False
-        self._taker = taker
+        self._consumer = consumer
         self._clock = clock
         self._queue = queue
         self._began_at = clock.monotonic()
@@ -92,7 +92,7 @@ class TakerProgram:
 
     def _hear_answers(self) -> None:
         """What a broker has given counts, be the record taken or not; a user need not know."""
-        machine, book = self._queue._share_consumer._machine, self._taker.told
+        machine, book = self._queue._share_consumer._machine, self._consumer.told
         answered, failed = machine.answered, machine.failed
 
         def hear(asked: Asked, answer: ShareAnswer) -> None:
@@ -104,7 +104,7 @@ class TakerProgram:
                     book.receive(
                         place, range(first, last + 1), count, asked.sent_at, self._began_at
                     )
-                    self._taker.book.look(place)
+                    self._consumer.book.observe_leaders(place)
             answered(asked, answer)
 
         def miss(asked: Asked, failure: Failure) -> None:
@@ -126,15 +126,15 @@ class TakerProgram:
     async def _work(self) -> None:
         while not self.is_ending:
             try:
-                jobs = await self._queue.take_batch(self._taker.batch_size, _TAKE_SECONDS)
+                jobs = await self._queue.take_batch(self._consumer.batch_size, _TAKE_SECONDS)
             except (KafkaError, ClientError):
                 await self._clock.sleep(_PAUSE_SECONDS)  # an unreachable cluster at the beginning
                 continue
-            self._taker.progress += 1
+            self._consumer.progress += 1
             await self._deal_with(jobs)
 
     async def _deal_with(self, jobs: Sequence[AsyncJob]) -> None:
-        book = self._taker.told
+        book = self._consumer.told
         alterations = {place: book.alteration(place) for place in map(_place_of, jobs)}
         outcomes = await asyncio.gather(
             *(self._do(job, alterations[_place_of(job)]) for job in jobs)
@@ -144,14 +144,14 @@ class TakerProgram:
             if kind is not None:
                 stored[_place_of(job), kind].append(job.record.offset)
         for (partition, kind), offsets in stored.items():
-            self._taker.book.look(partition)
+            self._consumer.book.observe_leaders(partition)
             if book.alteration(partition) == alterations[partition]:
-                self._taker.book.require_stored(partition, offsets, kind)
+                self._consumer.book.require_stored(partition, offsets, kind)
 
     async def _do(self, job: AsyncJob, alteration: int) -> AcknowledgeType | None:
         """What became of the record, if the broker has confirmed it."""
-        taker, random = self._taker, self._taker.random
-        taker.see(job)
+        consumer, random = self._consumer, self._consumer.random
+        consumer.see(job)
         chance = 1.0 if self._is_diligent else random.random()
         try:
             if chance < 0.05:
@@ -163,22 +163,22 @@ class TakerProgram:
                 kind = AcknowledgeType.RELEASE
             elif 0.32 <= chance < 0.37:
                 kind = AcknowledgeType.REJECT
-            if taker.told.alteration(_place_of(job)) == alteration:
-                taker.told.attempt(_place_of(job), job.record.offset, kind)
+            if consumer.told.alteration(_place_of(job)) == alteration:
+                consumer.told.attempt(_place_of(job), job.record.offset, kind)
             waits = kind is not AcknowledgeType.ACCEPT or 0.45 <= chance < 1
             await self._say(job, kind, waits=waits)
         except (KafkaError, ClientError):
             return None
-        if not waits or taker.told.alteration(_place_of(job)) != alteration:
+        if not waits or consumer.told.alteration(_place_of(job)) != alteration:
             return None
-        taker.told.confirm(_place_of(job), job.record.offset, kind, self._clock.monotonic())
+        consumer.told.confirm(_place_of(job), job.record.offset, kind, self._clock.monotonic())
         return kind
 
     async def _take_long(self, job: AsyncJob, *, keeps: bool) -> None:
         if keeps:
             job.keep()
-        await self._clock.sleep(self._taker.random.uniform(0, _LONGEST_JOB_SECONDS))
-        if not keeps and self._taker.random.random() < 0.5:
+        await self._clock.sleep(self._consumer.random.uniform(0, _LONGEST_JOB_SECONDS))
+        if not keeps and self._consumer.random.random() < 0.5:
             await job.renew()
 
     async def _say(self, job: AsyncJob, kind: AcknowledgeType, *, waits: bool) -> None:
@@ -190,7 +190,7 @@ class TakerProgram:
             await job.reject(wait=waits)
 
 
-class SimulatedTaker(RestartedClient[TakerProgram]):
+class SimulatedShareConsumer(RestartedClient[ShareConsumerProgram]):
     """One place in a share group, and the queues that have it one after the other."""
 
     _life_seconds = _LIFE_SECONDS
@@ -258,7 +258,7 @@ class SimulatedTaker(RestartedClient[TakerProgram]):
     def _may_sleep(self) -> bool:
         return super()._may_sleep and self.may_take.is_set()
 
-    def _open_program(self, name: str) -> TakerProgram:
+    def _open_program(self, name: str) -> ShareConsumerProgram:
         opened, random = self._open_process(name), self.random
         queue = AsyncQueue(
             opened.bootstrap,
@@ -277,7 +277,7 @@ class SimulatedTaker(RestartedClient[TakerProgram]):
             metadata_max_age_ms=3_000,
             fetch_max_wait_ms=300,
         )
-        return TakerProgram(
+        return ShareConsumerProgram(
             self, opened.process, opened.clock, queue, is_diligent=self._is_diligent
         )
 
@@ -288,7 +288,7 @@ class SimulatedTaker(RestartedClient[TakerProgram]):
 
 
 class OffsetAlterer(Client):
-    """Sends all takers of a group away now and then, and has the group begin somewhere else."""
+    """Sends all consumers of a group away now and then, and has the group begin somewhere else."""
 
     def __init__(
         self,
@@ -296,14 +296,14 @@ class OffsetAlterer(Client):
         *,
         told: ShareHistory,
         book: ShareBook,
-        takers: Sequence[SimulatedTaker],
+        consumers: Sequence[SimulatedShareConsumer],
         admin: AsyncAdmin,
     ) -> None:
         super().__init__(setup)
         self.progress = 1  # nobody waits for it
         self._told = told
         self._book = book
-        self._takers = takers
+        self._consumers = consumers
         self._admin = admin
 
     async def run(self) -> None:
@@ -317,10 +317,10 @@ class OffsetAlterer(Client):
         await self._admin.close()
 
     async def _empty_and_alter(self) -> None:
-        for taker in self._takers:
-            taker.may_take.clear()
-        for taker in self._takers:
-            await taker.is_out.wait()
+        for consumer in self._consumers:
+            consumer.may_take.clear()
+        for consumer in self._consumers:
+            await consumer.is_out.wait()
         partitions, random = self._told.partitions, self._random
         if random.random() < _DELETION_SHARE:
             topic = random.choice(sorted({each.topic for each in partitions}))
@@ -329,14 +329,14 @@ class OffsetAlterer(Client):
             chosen = random.sample(partitions, random.randint(1, len(partitions)))
             ends = {each: self._history.promised_end(each) for each in chosen}
             await self._alter({each: random.randint(0, end) for each, end in ends.items()})
-        for taker in self._takers:
-            taker.may_take.set()
+        for consumer in self._consumers:
+            consumer.may_take.set()
 
     async def _alter(self, starts: Mapping[TopicPartition, int]) -> None:
         for partition, start_offset in starts.items():
             self._told.alter(partition, start_offset)
         group = self._told.group
-        await self._ask(lambda: self._admin.alter_share_group_offsets(group, starts))
+        await self._repeat_until_done(lambda: self._admin.alter_share_group_offsets(group, starts))
         for partition, start_offset in starts.items():
             self._confirm(partition, start_offset)
         try:
@@ -355,11 +355,15 @@ class OffsetAlterer(Client):
         for partition in partitions:
             self._told.alter(partition, 0)
         group = self._told.group
-        await self._ask(lambda: self._admin.delete_share_group_offsets(group, [topic]))
+        await self._repeat_until_done(
+            lambda: self._admin.delete_share_group_offsets(group, [topic])
+        )
         for partition in partitions:
             self._confirm(partition, None)
 
-    async def _ask(self, ask: Callable[[], Awaitable[Mapping[Any, KafkaError | None]]]) -> None:
+    async def _repeat_until_done(
+        self, ask: Callable[[], Awaitable[Mapping[Any, KafkaError | None]]]
+    ) -> None:
         """However often it has to: members that have crashed are not gone at once."""
         while True:
             try:
@@ -412,7 +416,7 @@ _UNALTERED: Final = _Alteration(0, 0, 0)
 class _Told:
     """Of one record."""
 
-    deliveries: int = 0  # that takers have heard of
+    deliveries: int = 0  # that consumers have heard of
     was_accepted: bool = False  # somebody was about to say so; whether it arrived or not
     was_rejected: bool = False
     confirmed_at: float | None = None
@@ -451,7 +455,7 @@ class ShareHistory:
         self._newest: dict[TopicPartition, SeenLeader] = {}
         self._counts: dict[tuple[TopicPartition, int], int] = {}  # of the newest leader, locked
 
-    # Told by takers
+    # Told by consumers
 
     def receive(
         self,
@@ -493,7 +497,7 @@ class ShareHistory:
         self._lost_answers += count
 
     def attempt(self, partition: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
-        """A taker is about to say what became of a record."""
+        """A consumer is about to say what became of a record."""
         told = self._told[partition, offset]
         told.was_accepted |= kind is AcknowledgeType.ACCEPT
         told.was_rejected |= kind is AcknowledgeType.REJECT
@@ -511,7 +515,7 @@ class ShareHistory:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Those of which takers have had records."""
+        """Those of which consumers have had records."""
         return sorted({partition for partition, _ in self._told})
 
     def alteration(self, partition: TopicPartition) -> int:

@@ -1,13 +1,13 @@
 """Share groups in a simulated cluster: those who take, and a look at all of it. A shell.
 
-In some seeds takers of a share group deal with what the producers write (`share_consumers`), and
+In some seeds consumers of a share group deal with what the producers write (`share_consumers`), and
 with a topic of their own in some of these. Whenever one is told something, what the leaders know is
 looked at, and what was confirmed has to be in the log of the share coordinator (SHR-3). When
-everything has healed, a taker that accepts whatever comes takes what is left: the group comes to
+everything has healed, a consumer that accepts whatever comes takes what is left: the group comes to
 the end of every partition, and `ShareHistory` says what must have become of each record (SHR-9).
 Where there are transactions, too, some groups read committed records only, and those of the
 transactions' results with them: none of the others comes to anybody (SHR-12). In some seeds the
-takers go for a while, and the offsets of the group are altered (SHR-13).
+consumers go for a while, and the offsets of the group are altered (SHR-13).
 What each share coordinator knows then is what its log says (SHS-5).
 """
 
@@ -46,7 +46,7 @@ from moldau.simulation.share_consumers import (
     OffsetAlterer,
     SeenLeader,
     ShareHistory,
-    SimulatedTaker,
+    SimulatedShareConsumer,
 )
 from moldau.simulation.transactions import SINKS, ClusterTransactions
 from moldau.simulation.workload import TOPIC, Workload
@@ -82,7 +82,7 @@ class ClusterShares:
         """`is_on` is for the seed to say if it is None."""
         drawn = random.random() < _SHARE_OF_SEEDS
         self.is_on = drawn if is_on is None else is_on
-        self._takers = random.choice((2, 2, 3))
+        self._consumers = random.choice((2, 2, 3))
         self._topics = (TOPIC, JOBS.topic) if random.random() < 0.4 else (TOPIC,)
         self._has_letters = random.random() < 0.6
         self._delivery_limit = random.choice((2, 3, 5, 10))
@@ -106,12 +106,12 @@ class ClusterShares:
         self._history = history
         self._observer = observer
         self._transactions = transactions
-        self._told: ShareHistory | None = None  # of the present takers
+        self._told: ShareHistory | None = None  # of the present consumers
         self._book: _ShareLogs | None = None
 
     @property
     def confirmed(self) -> int:
-        """Records that the present takers have accepted or rejected, with the broker's word."""
+        """Records that the present consumers have accepted or rejected, with the broker's word."""
         return 0 if self._told is None else self._told.confirmed
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
@@ -144,16 +144,17 @@ class ClusterShares:
             await _set_config(workload, ConfigResource.group(f"s0{generation}"), config)
 
     def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
-        """Takers, and who writes to their own topic. After a power loss of all machines there is
+        """Consumers, and who writes to their own topic. After a power loss of all machines there is
         another group: what the former one was told may be gone."""
         self._told = ShareHistory(f"s{suffix}", self._delivery_limit, self._history.report)
         self._book = _ShareLogs(
             workload, self._observer, self._history, self._told, self._transactions
         )
-        takers = [
-            self._make_taker(workload, f"s{suffix}-{number}") for number in range(self._takers)
+        consumers = [
+            self._make_consumer(workload, f"s{suffix}-{number}")
+            for number in range(self._consumers)
         ]
-        clients: list[Client] = [*takers]
+        clients: list[Client] = [*consumers]
         if self.alters_offsets:
             name = f"alterer{suffix}"
             clients.append(
@@ -161,7 +162,7 @@ class ClusterShares:
                     workload.setup(name),
                     told=self._told,
                     book=self._book,
-                    takers=takers,
+                    consumers=consumers,
                     admin=workload.open_admin(name),
                 )
             )
@@ -169,12 +170,12 @@ class ClusterShares:
             clients.append(workload.make_producer(f"as{suffix}", JOBS))
         return clients
 
-    def _make_taker(
+    def _make_consumer(
         self, workload: Workload, name: str, *, is_diligent: bool = False
-    ) -> SimulatedTaker:
+    ) -> SimulatedShareConsumer:
         if self._told is None or self._book is None:
             raise RuntimeError("nobody takes anything")
-        return SimulatedTaker(
+        return SimulatedShareConsumer(
             workload.setup(name),
             told=self._told,
             book=self._book,
@@ -186,17 +187,17 @@ class ClusterShares:
     # At the end
 
     async def check_end(self, workload: Workload) -> None:
-        """All takers have come to their end."""
+        """All consumers have come to their end."""
         if self._told is None or self._book is None:
             return
-        taker = self._make_taker(workload, f"{self._told.group}-last", is_diligent=True)
-        task = asyncio.ensure_future(taker.run())
+        consumer = self._make_consumer(workload, f"{self._told.group}-last", is_diligent=True)
+        task = asyncio.ensure_future(consumer.run())
         end = workload.world.loop.time() + _DRAINING_SECONDS
         flaw: str | None = ""
         while flaw is not None and workload.world.loop.time() < end:
             await workload.world.clock.sleep(0.2)
             flaw = self._find_undone(workload)
-        taker.is_stopping = True
+        consumer.is_stopping = True
         await task
         if flaw is not None:
             self._history.report("SHR-9", flaw)
@@ -295,7 +296,7 @@ class _ShareLogs:
         self._loaded[partition] = weakref.ref(found), loads
         return loads
 
-    def look(self, partition: TopicPartition) -> None:
+    def observe_leaders(self, partition: TopicPartition) -> None:
         for machine in self._machines.values():
             broker = machine.broker
             if broker is None:

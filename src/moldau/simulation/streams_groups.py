@@ -113,7 +113,9 @@ class _Program:
             await self._clock.sleep(self._interval_seconds)
         if self.epoch > 0:
             try:
-                await self._ask(STREAMS_GROUP_HEARTBEAT, self._values(epoch=_LEAVING_EPOCH), 0)
+                await self._call_coordinator(
+                    STREAMS_GROUP_HEARTBEAT, self._values(epoch=_LEAVING_EPOCH), 0
+                )
             except (KafkaError, ClientError):
                 return
 
@@ -134,7 +136,8 @@ class _Program:
             }
         asked_at = self._clock.monotonic()
         answer = cast(
-            "StreamsGroupHeartbeatResponse", await self._ask(STREAMS_GROUP_HEARTBEAT, values, 0)
+            "StreamsGroupHeartbeatResponse",
+            await self._call_coordinator(STREAMS_GROUP_HEARTBEAT, values, 0),
         )
         if answer.error_code in _OUTSIDE:
             self.epoch, self._told = 0, None
@@ -177,12 +180,14 @@ class _Program:
         position = max(group.position(task), 0) + 1
         newest = group.newest_of(self._member_id, task)
         values = commit_values(group.name, self._member_id, epoch, source, position)
-        answer = await self._ask(OFFSET_COMMIT, values, _COMMIT_VERSION)
+        answer = await self._call_coordinator(OFFSET_COMMIT, values, _COMMIT_VERSION)
         code = cast("OffsetCommitResponse", answer).topics[0].partitions[0].error_code
         if code is ErrorCode.none:
             group.accept_commit(epoch, newest, task, position)
 
-    async def _ask(self, api: Api, values: Mapping[str, object], version: int) -> object:
+    async def _call_coordinator(
+        self, api: Api, values: Mapping[str, object], version: int
+    ) -> object:
         return await call_coordinator(self._client, self._place.group.name, api, values, version)
 
     def _values(self, *, epoch: int) -> dict[str, object]:

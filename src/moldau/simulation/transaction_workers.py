@@ -123,7 +123,7 @@ class _Program:
         book, producer = self._worker.book, self._producer
         self._count += 1
         name = f"{self._name}.{self._count}"
-        book.begin(name)
+        book.begin_transaction(name)
         ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
         try:
             async with producer.transaction():
@@ -443,7 +443,7 @@ class TransactionHistory:
 
     # Told by workers
 
-    def begin(self, name: str) -> None:
+    def begin_transaction(self, name: str) -> None:
         self._told[name] = _Told()
 
     def write(self, result: WorkerResult) -> None:

@@ -365,7 +365,7 @@ class _PreparingProgram:
     async def _prepare(self) -> None:
         preparer, self._count = self._preparer, self._count + 1
         name = f"{self._name}.{self._count}"
-        preparer.book.begin(name)
+        preparer.book.begin_transaction(name)
         await self._producer.begin_transaction()
         for _ in range(self._random.randint(1, MOST_RECORDS)):
             result = preparer.next_result(name)
@@ -438,13 +438,13 @@ class SimulatedPreparer(Client):
         self._history.report("TXN-2", f"the opposite of {handed} is a success")
 
     async def run(self) -> None:
-        program = self._begin()
+        program = self._start_program()
         try:
             while True:
                 await self._live(program)
                 if self.is_stopping:
                     break
-                program = self._begin()
+                program = self._start_program()
             await self._abort_what_is_open()
             await self._admin.close()
         except asyncio.CancelledError:
@@ -522,7 +522,9 @@ class SimulatedPreparer(Client):
             "enable2_pc": True,
             "keep_prepared_txn": True,
         }
-        given = cast("InitProducerIdResponse", await self._ask(INIT_PRODUCER_ID, values, 6))
+        given = cast(
+            "InitProducerIdResponse", await self._call_until_answered(INIT_PRODUCER_ID, values, 6)
+        )
         kept = given.ongoing_txn_producer_id, given.ongoing_txn_producer_epoch
         prepared = handed.prepared
         if given.error_code.value or kept != (prepared.producer_id, prepared.producer_epoch):
@@ -534,11 +536,15 @@ class SimulatedPreparer(Client):
             "producer_epoch": given.producer_epoch,
             "committed": handed.is_commit,
         }
-        ended = cast("EndTxnResponse", await self._ask(END_TXN, values, TXN_VERSION))
+        ended = cast(
+            "EndTxnResponse", await self._call_until_answered(END_TXN, values, TXN_VERSION)
+        )
         if ended.error_code.value:
             self._deny(handed, ended)
 
-    async def _ask(self, api: Api, values: Mapping[str, object], version: int) -> object:
+    async def _call_until_answered(
+        self, api: Api, values: Mapping[str, object], version: int
+    ) -> object:
         """However often it has to."""
         while True:
             try:
@@ -562,7 +568,7 @@ class SimulatedPreparer(Client):
             except (KafkaError, ClientError):
                 await self._client.clock.sleep(_NAP_SECONDS)
 
-    def _begin(self) -> _PreparingProgram:
+    def _start_program(self) -> _PreparingProgram:
         name, process, producer = self._open_producer()
         return _PreparingProgram(self, process, producer, draw_random(self._random), name)
 

@@ -115,7 +115,7 @@ class Workload:
         for family in self._families:
             await family.make_topics(self)
 
-    def begin(self) -> None:
+    def start_clients(self) -> None:
         for partition in self.partitions:
             self._serve(partition)
         others = "0" + "'" * self._generation
@@ -146,7 +146,7 @@ class Workload:
                 )
             )
 
-    def serve(self, partition: TopicPartition) -> None:
+    def serve_partition(self, partition: TopicPartition) -> None:
         """Let clients work on a partition that was added, or made anew, if they do not yet."""
         if partition not in self.partitions:
             self.partitions.append(partition)
@@ -164,22 +164,22 @@ class Workload:
         self.clients.append(client)
         self._tasks.append(self.world.story.spawn(client.run()))
 
-    def rest(self, is_resting: bool = True) -> None:
+    def rest_producers(self, is_resting: bool = True) -> None:
         """Let producers send nothing new for a while."""
         for client in self.clients:
             client.is_resting = is_resting
 
-    def dismiss(self) -> None:
+    def dismiss_clients(self) -> None:
         """End all clients, whatever they are about to do."""
         for task in self._tasks:
             task.cancel()
         self.world.story.kept += [*self._tasks, *self.clients]
-        self.forget()
+        self.release_clients()
 
-    def hire(self) -> None:
+    def hire_clients(self) -> None:
         """Others, in the place of those that were dismissed."""
         self._generation += 1
-        self.begin()
+        self.start_clients()
 
     def stop(self) -> Iterator[tuple[Client, asyncio.Task[None]]]:
         """Tell all to come to an end; each with what has to be waited for."""
@@ -187,7 +187,7 @@ class Workload:
             client.is_stopping = True
         return zip(self.clients, self._tasks, strict=True)
 
-    def forget(self) -> None:
+    def release_clients(self) -> None:
         """Let go of all that lived."""
         self.clients.clear()
         self._tasks.clear()

@@ -68,7 +68,7 @@ class Links:
         for callback in self._held.pop(broker_id, ()):
             callback()
 
-    def forget(self, broker_id: int) -> None:
+    def forget_broker(self, broker_id: int) -> None:
         """It was killed: nothing that was held goes on."""
         self._held.pop(broker_id, None)
         self._paused.discard(broker_id)
@@ -190,14 +190,16 @@ class HeldNetwork:
         channel = await self._inner.connect(host, port, timeout=timeout, tls=tls)
         return _HeldChannel(channel, self._links, self._broker_id, other)
 
-    def take(self, connection: Connection, frame: memoryview, receiver: FrameReceiver) -> None:
+    def handle_frame(
+        self, connection: Connection, frame: memoryview, receiver: FrameReceiver
+    ) -> None:
         def hand_over() -> None:
             if connection in self._open and not self._intercept(connection, frame):
                 receiver.on_frame(frame)
 
         self._links.call_unless_paused(self._broker_id, hand_over)
 
-    def forget(self, connection: Connection) -> None:
+    def forget_connection(self, connection: Connection) -> None:
         self._open.pop(connection, None)
 
     def kill(self) -> None:
@@ -216,13 +218,13 @@ class _HeldReceiver:
         self._receiver = receiver
 
     def on_frame(self, frame: memoryview) -> None:
-        self._network.take(self._connection, frame, self._receiver)
+        self._network.handle_frame(self._connection, frame, self._receiver)
 
     def on_client_gone(self) -> None:
         self._receiver.on_client_gone()
 
     def on_closed(self) -> None:
-        self._network.forget(self._connection)
+        self._network.forget_connection(self._connection)
         self._receiver.on_closed()
 
 

@@ -249,9 +249,9 @@ class _Replay:
         self._process = 0
         self._ended = _find_ended_syncs(steps)
         for step in steps:
-            self._take(step)
+            self._replay_step(step)
 
-    def _take(self, step: JournalStep) -> None:
+    def _replay_step(self, step: JournalStep) -> None:
         files, operands = self._files, step.operands
         match step.name:
             case "process":

@@ -450,7 +450,7 @@ class ClusterMember:
         life.clock.kill()
         life.session.kill()
         life.network.kill()
-        self._links.forget(self.broker_id)
+        self._links.forget_broker(self.broker_id)
         self.files.crash_process()
         # Not before their first step: work that never began complains when it is thrown away.
         for task in tuple(life.tasks):

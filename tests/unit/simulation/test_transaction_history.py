@@ -27,7 +27,7 @@ def make() -> tuple[TransactionHistory, list[str]]:
 
 def write(history: TransactionHistory, name: str, offsets: Sequence[int], end: ToldEnd) -> None:
     """Work on the records of one partition, as a worker does."""
-    history.begin(name)
+    history.begin_transaction(name)
     for offset in offsets:
         for copy in range(COPIES):
             history.write(WorkerResult(name, SOURCE.partition, offset, copy))

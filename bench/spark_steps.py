@@ -124,7 +124,7 @@ def _fetch(options: SourceOptions, wanted: PartitionRange) -> Iterator[Sequence[
 
     reader = client.run(make_reader())
     try:
-        while batches := client.run(reader.take()):
+        while batches := client.run(reader.take_batches()):
             yield batches
     finally:
         client.run(reader.close())

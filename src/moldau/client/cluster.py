@@ -136,11 +136,11 @@ class ClusterClient:
     ) -> TopicMetadata:
         """The topic once it exists and has no error; raises what still stands in the way."""
 
-        async def look() -> TopicMetadata:
+        async def read_topic() -> TopicMetadata:
             found = await self.metadata.refresh((topic,), may_create=may_create)
             return found.require_topic(topic)
 
-        return await self.retry(look)
+        return await self.retry(read_topic)
 
     async def retry(
         self,
@@ -198,7 +198,7 @@ class ClusterClient:
     async def retry_each(
         self,
         keys: Collection[K],
-        ask: Callable[[Sequence[K]], Awaitable[Mapping[K, T | KafkaError]]],
+        send_request: Callable[[Sequence[K]], Awaitable[Mapping[K, T | KafkaError]]],
         *,
         refresh: Collection[str],
     ) -> Mapping[K, T | KafkaError]:
@@ -212,7 +212,7 @@ class ClusterClient:
 
         async def ask_about_those_left() -> None:
             left = [key for key in keys if key not in answers or _find_passing(answers[key])]
-            answers.update(await ask(left))
+            answers.update(await send_request(left))
             for answer in answers.values():
                 passing = _find_passing(answer)
                 if passing is not None:
@@ -394,12 +394,12 @@ AskAboutOne = Callable[[BrokerConnection], Awaitable[T]]
 AskAboutMany = Callable[[Broker, BrokerConnection, Sequence[str]], Awaitable[Mapping[str, T]]]
 
 
-async def ask_coordinator(client: ClusterClient, group_id: str, ask: AskAboutOne[T]) -> T:
-    """Ask a group's coordinator, wherever it is; `ask` raises when it was the wrong one."""
+async def ask_coordinator(client: ClusterClient, group_id: str, send_request: AskAboutOne[T]) -> T:
+    """Ask a group's coordinator, wherever it is; `send_request` raises at the wrong broker."""
 
     async def find_and_ask() -> T:
         broker = await find_coordinator_once(client, group_id)
-        return await ask(await client.connect_to_broker(broker.id))
+        return await send_request(await client.connect_to_broker(broker.id))
 
     return await client.retry(find_and_ask, refresh=())
 
@@ -407,7 +407,7 @@ async def ask_coordinator(client: ClusterClient, group_id: str, ask: AskAboutOne
 async def ask_coordinators(
     client: ClusterClient,
     group_ids: Collection[str],
-    ask: AskAboutMany[T | KafkaError],
+    send_request: AskAboutMany[T | KafkaError],
     key_type: int = GROUP_KEY,
 ) -> Mapping[str, T | KafkaError]:
     """Ask each coordinator about its groups, or transactional ids, until each of them has a lasting
@@ -422,7 +422,9 @@ async def ask_coordinators(
                 answers[group_id] = broker
             else:
                 groups[broker].append(group_id)
-        work = [_connect_and_ask(client, broker, ids, ask) for broker, ids in groups.items()]
+        work = [
+            _connect_and_ask(client, broker, ids, send_request) for broker, ids in groups.items()
+        ]
         for some in await asyncio.gather(*work):
             answers.update(some)
         return answers
@@ -434,9 +436,9 @@ async def _connect_and_ask(
     client: ClusterClient,
     broker: Broker,
     group_ids: Sequence[str],
-    ask: AskAboutMany[T | KafkaError],
+    send_request: AskAboutMany[T | KafkaError],
 ) -> Mapping[str, T | KafkaError]:
-    return await ask(broker, await client.connect_to_broker(broker.id), group_ids)
+    return await send_request(broker, await client.connect_to_broker(broker.id), group_ids)
 
 
 async def find_coordinator_once(

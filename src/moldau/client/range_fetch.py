@@ -228,7 +228,7 @@ class RangeReader:
         self._news = asyncio.Event()  # something arrived, or a worker ended
         self._room = asyncio.Event()  # something was taken
 
-    async def take(self) -> Sequence[RawBatch]:
+    async def take_batches(self) -> Sequence[RawBatch]:
         """The next batches of some partition, each partition's in order; none when all is read.
 
         Raises what a worker failed with, after what arrived before that.

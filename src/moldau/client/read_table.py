@@ -204,7 +204,7 @@ class _Reading:
             stack.callback(lambda: loop.run(client.close()))
             reader = loop.run(self._make_reader(client))
             stack.callback(lambda: loop.run(reader.close()))
-            while batches := loop.run(reader.take()):
+            while batches := loop.run(reader.take_batches()):
                 partition = batches[0].partition.partition
                 for batch in to_record_batches(batches, schema):
                     yield partition, batch

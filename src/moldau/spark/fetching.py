@@ -122,7 +122,7 @@ def _fetch_range(
 
     reader = client.run(make_reader())
     try:
-        while batches := client.run(reader.take()):
+        while batches := client.run(reader.take_batches()):
             yield batches
     except (OffsetOutOfRangeError, UnknownTopicError, UnknownTopicIdError) as error:
         if options.fail_on_data_loss:

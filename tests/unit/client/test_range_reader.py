@@ -151,7 +151,7 @@ def read(
     seen: Seen = {}
 
     async def story(reader: RangeReader) -> None:
-        while batches := await reader.take():
+        while batches := await reader.take_batches():
             assert len({found.partition for found in batches}) == 1
             for found in batches:
                 seen.setdefault(found.partition.partition, []).append(found.header.base_offset)
@@ -171,7 +171,7 @@ def test_a_range_is_read_to_its_end_and_not_further() -> None:
 
 def test_the_batches_know_which_of_their_records_are_wanted() -> None:
     async def story(reader: RangeReader) -> None:
-        (found,) = await reader.take()
+        (found,) = await reader.take_batches()
         assert (found.partition, found.from_offset, found.next_offset) == (one(0), 3, 4)
 
     play(set_up(Log({0: [batch(0, 5)]})), story, {0: (3, 4)})
@@ -307,10 +307,10 @@ def test_a_topic_that_goes_away_is_told_after_what_came_before() -> None:
             stage.brokers[0].scripts[METADATA] = metadata({})
 
     async def story(reader: RangeReader) -> None:
-        assert [found.header.base_offset for found in await reader.take()] == [0]
+        assert [found.header.base_offset for found in await reader.take_batches()] == [0]
         for _ in range(2):
             with pytest.raises(UnknownTopicError, match="clicks"):
-                await reader.take()
+                await reader.take_batches()
 
     log.on_fetch = delete
     play(stage, story, {0: (0, 4)})
@@ -329,16 +329,16 @@ def test_reading_runs_ahead_but_not_without_end() -> None:
     stage = set_up(log)
 
     async def story(reader: RangeReader) -> None:
-        await reader.take()
+        await reader.take_batches()
         await settle()
         ahead = len(stage.brokers[0].asked(FETCH))
         assert 3 <= ahead <= 5
         await settle()
         assert len(stage.brokers[0].asked(FETCH)) == ahead
-        await reader.take()
+        await reader.take_batches()
         await settle()
         assert len(stage.brokers[0].asked(FETCH)) == ahead + 1
-        rest = [await reader.take() for _ in range(49)]
+        rest = [await reader.take_batches() for _ in range(49)]
         assert [len(batches) for batches in rest] == [1] * 48 + [0]
 
     play(stage, story, {0: (0, 50)}, buffered_bytes=3000)
@@ -349,7 +349,7 @@ def test_closing_ends_what_is_under_way() -> None:
     stage = set_up(log, [1] * 9)
 
     async def story(reader: RangeReader) -> None:
-        await reader.take()
+        await reader.take_batches()
         await reader.close()
         asked = len(stage.brokers[0].asked(FETCH))
         await settle()

@@ -128,7 +128,7 @@ class GroupAdmin(AdminPart):
         """State, coordinator and members of these groups, and what each member reads."""
         group_ids = require_names(group_ids)
 
-        async def ask(
+        async def send_request(
             broker: Broker, connection: BrokerConnection, some: Sequence[str]
         ) -> Mapping[str, GroupDescription | KafkaError]:
             values = {"groups": tuple(some), "include_authorized_operations": False}
@@ -140,13 +140,13 @@ class GroupAdmin(AdminPart):
                 found |= await _describe_kind(connection, broker, kind, missing)
             return found
 
-        return await ask_coordinators(self._client, group_ids, ask)
+        return await ask_coordinators(self._client, group_ids, send_request)
 
     async def delete_groups(self, group_ids: Collection[str]) -> Mapping[str, KafkaError | None]:
         """Forget groups that have no members, and how far they have read."""
         group_ids = require_names(group_ids)
 
-        async def ask(
+        async def send_request(
             broker: Broker, connection: BrokerConnection, some: Sequence[str]
         ) -> Mapping[str, KafkaError | None]:
             answer = await connection.call(DELETE_GROUPS, {"groups_names": tuple(some)})
@@ -155,7 +155,7 @@ class GroupAdmin(AdminPart):
                 for row in cast("DeleteGroupsResponse", answer).results
             }
 
-        return await ask_coordinators(self._client, group_ids, ask)
+        return await ask_coordinators(self._client, group_ids, send_request)
 
     async def find_coordinator(self, group_id: str) -> Broker:
         """The broker that looks after a group, whether or not there is such a group."""
@@ -172,7 +172,7 @@ class GroupAdmin(AdminPart):
                 for name, indexes in indexes_by_topic(partitions).items()
             ]
 
-        async def ask(
+        async def send_request(
             connection: BrokerConnection,
         ) -> Mapping[TopicPartition, GroupOffset | KafkaError]:
             group = await _fetch(connection, group_id, topics)
@@ -189,7 +189,7 @@ class GroupAdmin(AdminPart):
                 if row.committed_offset != NO_OFFSET or row.error_code is not ErrorCode.none
             }
 
-        return await ask_coordinator(self._client, group_id, ask)
+        return await ask_coordinator(self._client, group_id, send_request)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | GroupOffset]
@@ -205,12 +205,12 @@ class GroupAdmin(AdminPart):
             ),
         }
 
-        async def ask(connection: BrokerConnection) -> Done:
+        async def send_request(connection: BrokerConnection) -> Done:
             answer = await connection.call(OFFSET_COMMIT, values, _COMMIT_DROPPABLE)
             done = _raise_if_moved(_read_done(cast("OffsetCommitResponse", answer)))
             return {partition: _explain(error, group_id) for partition, error in done.items()}
 
-        return await ask_coordinator(self._client, group_id, ask)
+        return await ask_coordinator(self._client, group_id, send_request)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
@@ -221,13 +221,13 @@ class GroupAdmin(AdminPart):
             "topics": topic_rows({partition: {} for partition in partitions}),
         }
 
-        async def ask(connection: BrokerConnection) -> Done:
+        async def send_request(connection: BrokerConnection) -> Done:
             answer = cast("OffsetDeleteResponse", await connection.call(OFFSET_DELETE, values))
             if answer.error_code is not ErrorCode.none:
                 raise error_for(answer.error_code, None, f"group {group_id!r}")
             return _read_done(answer)
 
-        return await ask_coordinator(self._client, group_id, ask)
+        return await ask_coordinator(self._client, group_id, send_request)
 
 
 async def _list_of(
@@ -404,7 +404,7 @@ class ShareGroupAdmin(AdminPart):
                 for name, indexes in indexes_by_topic(partitions).items()
             ]
 
-        async def ask(
+        async def send_request(
             connection: BrokerConnection,
         ) -> Mapping[TopicPartition, ShareGroupOffset | KafkaError]:
             values = {"groups": [{"group_id": group_id, "topics": topics}]}
@@ -418,7 +418,7 @@ class ShareGroupAdmin(AdminPart):
                 for partition in (TopicPartition(topic.topic_name, row.partition_index),)
             }
 
-        return await ask_coordinator(self._client, group_id, ask)
+        return await ask_coordinator(self._client, group_id, send_request)
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
@@ -436,7 +436,9 @@ class ShareGroupAdmin(AdminPart):
             "topics": [{"topic_name": name, "partitions": rows} for name, rows in topics.items()],
         }
 
-        async def ask(connection: BrokerConnection) -> Mapping[TopicPartition, KafkaError | None]:
+        async def send_request(
+            connection: BrokerConnection,
+        ) -> Mapping[TopicPartition, KafkaError | None]:
             answer = await connection.call(ALTER_SHARE_GROUP_OFFSETS, values)
             response = cast("AlterShareGroupOffsetsResponse", answer)
             _raise_if_refused(response.error_code, response.error_message, group_id)
@@ -447,7 +449,7 @@ class ShareGroupAdmin(AdminPart):
                 for partition in (TopicPartition(topic.topic_name, row.partition_index),)
             }
 
-        return await ask_coordinator(self._client, group_id, ask)
+        return await ask_coordinator(self._client, group_id, send_request)
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Collection[str]
@@ -456,7 +458,7 @@ class ShareGroupAdmin(AdminPart):
         topics = require_names(topics)
         values = {"group_id": group_id, "topics": [{"topic_name": name} for name in topics]}
 
-        async def ask(connection: BrokerConnection) -> Mapping[str, KafkaError | None]:
+        async def send_request(connection: BrokerConnection) -> Mapping[str, KafkaError | None]:
             answer = await connection.call(DELETE_SHARE_GROUP_OFFSETS, values)
             response = cast("DeleteShareGroupOffsetsResponse", answer)
             _raise_if_refused(response.error_code, response.error_message, group_id)
@@ -465,7 +467,7 @@ class ShareGroupAdmin(AdminPart):
                 for row in response.responses
             }
 
-        return await ask_coordinator(self._client, group_id, ask)
+        return await ask_coordinator(self._client, group_id, send_request)
 
 
 def _read_share_offset(

@@ -73,7 +73,7 @@ class LogAdmin(AdminPart):
         """Offsets by `OffsetSpec`, or by a time in milliseconds: the first record at or after."""
         isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
 
-        async def ask(
+        async def send_request(
             connection: BrokerConnection, group: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
             topics = topic_rows({one: _list_values(timestamp) for one, timestamp in group.items()})
@@ -94,14 +94,14 @@ class LogAdmin(AdminPart):
                 for row in topic.partitions
             }
 
-        return await ask_leaders(self._client, wanted, ask)
+        return await ask_leaders(self._client, wanted, send_request)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> Mapping[TopicPartition, int | KafkaError]:
         """Delete what precedes an offset (-1: everything); answers with the new log start."""
 
-        async def ask(
+        async def send_request(
             connection: BrokerConnection, group: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, int | KafkaError]:
             topics = topic_rows({one: {"offset": offset} for one, offset in group.items()})
@@ -115,7 +115,7 @@ class LogAdmin(AdminPart):
                     deleted[partition] = error or row.low_watermark
             return deleted
 
-        return await ask_leaders(self._client, before, ask)
+        return await ask_leaders(self._client, before, send_request)
 
     async def describe_log_dirs(
         self, broker_ids: Collection[int] | None = None
@@ -219,7 +219,7 @@ AskLeader = Callable[
 
 
 async def ask_leaders(
-    client: ClusterClient, questions: Mapping[TopicPartition, Q], ask: AskLeader[Q, T]
+    client: ClusterClient, questions: Mapping[TopicPartition, Q], send_request: AskLeader[Q, T]
 ) -> Mapping[TopicPartition, T | KafkaError]:
     """Ask each leader about its partitions, until every partition has a lasting answer."""
     questions = require_by_partition(questions)
@@ -227,7 +227,7 @@ async def ask_leaders(
     async def ask_about(left: Sequence[TopicPartition]) -> Mapping[TopicPartition, T | KafkaError]:
         groups = await _by_leader(client, {partition: questions[partition] for partition in left})
         found = await asyncio.gather(
-            *[_ask_group(client, leader, group, ask) for leader, group in groups.items()]
+            *[_ask_group(client, leader, group, send_request) for leader, group in groups.items()]
         )
         return {partition: answer for answers in found for partition, answer in answers.items()}
 
@@ -239,9 +239,9 @@ async def _ask_group(
     client: ClusterClient,
     leader_id: int,
     group: Mapping[TopicPartition, Q],
-    ask: AskLeader[Q, T],
+    send_request: AskLeader[Q, T],
 ) -> Mapping[TopicPartition, T | KafkaError]:
-    return await ask(await client.connect_to_broker(leader_id), group)
+    return await send_request(await client.connect_to_broker(leader_id), group)
 
 
 async def _by_leader(
@@ -284,7 +284,7 @@ class PlacementAdmin(AdminPart):
                 for topic, numbers in indexes_by_topic(partitions).items()
             ]
 
-        async def ask() -> Mapping[TopicPartition, KafkaError | None]:
+        async def send_request() -> Mapping[TopicPartition, KafkaError | None]:
             connection = await self._client.connect_to_controller()
             version = connection.choose_version(
                 ELECT_LEADERS,
@@ -306,7 +306,7 @@ class PlacementAdmin(AdminPart):
                 for one in row.partition_result
             }
 
-        return await self._client.retry(ask, refresh=())
+        return await self._client.retry(send_request, refresh=())
 
     async def alter_partition_reassignments(
         self,
@@ -325,7 +325,7 @@ class PlacementAdmin(AdminPart):
             ),
         }
 
-        async def ask() -> Mapping[TopicPartition, KafkaError | None]:
+        async def send_request() -> Mapping[TopicPartition, KafkaError | None]:
             answer = await self._client.call_controller(ALTER_PARTITION_REASSIGNMENTS, values)
             response = cast("AlterPartitionReassignmentsResponse", answer)
             _raise_if_refused(response.error_code, response.error_message)
@@ -337,7 +337,7 @@ class PlacementAdmin(AdminPart):
                 for one in row.partitions
             }
 
-        return await self._client.retry(ask, refresh=())
+        return await self._client.retry(send_request, refresh=())
 
     async def list_partition_reassignments(
         self,
@@ -354,7 +354,7 @@ class PlacementAdmin(AdminPart):
             ]
         values = {"timeout": timeout_ms, "topics": topics}
 
-        async def ask() -> Mapping[TopicPartition, Reassignment]:
+        async def send_request() -> Mapping[TopicPartition, Reassignment]:
             answer = await self._client.call_controller(LIST_PARTITION_REASSIGNMENTS, values)
             response = cast("ListPartitionReassignmentsResponse", answer)
             _raise_if_refused(response.error_code, response.error_message)
@@ -368,7 +368,7 @@ class PlacementAdmin(AdminPart):
                 for one in row.partitions
             }
 
-        return await self._client.retry(ask, refresh=())
+        return await self._client.retry(send_request, refresh=())
 
 
 def _raise_if_refused(code: ErrorCode, message: str | None) -> None:

@@ -60,7 +60,7 @@ class TopicAdmin(AdminPart):
         """Make topics; with `validate_only` say what would happen."""
         topics = require_list(topics, NewTopic, "topics, like [moldau.NewTopic(name='clicks')]")
 
-        async def ask(names: Collection[str]) -> _Answers[CreatedTopic | KafkaError]:
+        async def send_request(names: Collection[str]) -> _Answers[CreatedTopic | KafkaError]:
             values = {
                 "topics": [_new_topic_values(topic) for topic in topics if topic.name in names],
                 "timeout": timeout_ms,
@@ -70,7 +70,7 @@ class TopicAdmin(AdminPart):
             told = cast("CreateTopicsResponse", answer)
             return {str(row.name): _created(row) for row in told.topics}, _throttle_seconds(told)
 
-        return await self._ask_controller([topic.name for topic in topics], ask)
+        return await self._ask_controller([topic.name for topic in topics], send_request)
 
     async def delete_topics(
         self, names: Collection[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -78,7 +78,7 @@ class TopicAdmin(AdminPart):
         """Delete topics with all their records."""
         names = require_names(names)
 
-        async def ask(names: Collection[str]) -> _Answers[KafkaError | None]:
+        async def send_request(names: Collection[str]) -> _Answers[KafkaError | None]:
             connection = await self._client.connect_to_controller()
             version = connection.choose_version(DELETE_TOPICS)
             topics: dict[str, object] = (
@@ -96,7 +96,7 @@ class TopicAdmin(AdminPart):
                 for row in told.responses
             }, _throttle_seconds(told)
 
-        return await self._ask_controller(names, ask)
+        return await self._ask_controller(names, send_request)
 
     async def list_topics(self) -> Mapping[str, TopicMetadata]:
         """Every topic by name, internal ones included."""
@@ -157,7 +157,7 @@ class TopicAdmin(AdminPart):
         if not isinstance(totals, Mapping):
             raise wrong_type("totals", "a mapping, like {'clicks': 6}", totals)
 
-        async def ask(names: Collection[str]) -> _Answers[KafkaError | None]:
+        async def send_request(names: Collection[str]) -> _Answers[KafkaError | None]:
             values = {
                 "topics": [
                     {"name": name, "count": totals[name], "assignments": None} for name in names
@@ -172,12 +172,12 @@ class TopicAdmin(AdminPart):
                 for row in told.results
             }, _throttle_seconds(told)
 
-        return await self._ask_controller(list(totals), ask)
+        return await self._ask_controller(list(totals), send_request)
 
     async def _ask_controller(
         self,
         names: Collection[str],
-        ask: Callable[[Collection[str]], Awaitable[_Answers[T]]],
+        send_request: Callable[[Collection[str]], Awaitable[_Answers[T]]],
     ) -> Mapping[str, T]:
         """Ask about topics; again, after the time that it names, about those that the controller
         has refused because of `controller_mutation_rate` (KIP-599). When it is longer than an
@@ -187,7 +187,7 @@ class TopicAdmin(AdminPart):
         answers: dict[str, T] = {}
         while True:
             rows, throttle_seconds = await self._client.retry(
-                partial(_ask_where_it_is, ask, left), refresh=()
+                partial(_ask_where_it_is, send_request, left), refresh=()
             )
             answers.update(rows)
             left = [
@@ -225,10 +225,10 @@ def _created(row: CreatableTopicResult) -> CreatedTopic | KafkaError:
 
 
 async def _ask_where_it_is(
-    ask: Callable[[Collection[str]], Awaitable[_Answers[T]]], names: Collection[str]
+    send_request: Callable[[Collection[str]], Awaitable[_Answers[T]]], names: Collection[str]
 ) -> _Answers[T]:
     """Every row says NOT_CONTROLLER when the controller has moved: then ask the new one."""
-    rows, throttle_seconds = await ask(names)
+    rows, throttle_seconds = await send_request(names)
     for row in rows.values():
         if isinstance(row, NotControllerError):
             raise row

@@ -88,7 +88,7 @@ class TransactionAdmin(AdminPart):
             "transactional_id_pattern": pattern,
         }
 
-        async def ask(broker_id: int) -> Sequence[TransactionListing]:
+        async def send_request(broker_id: int) -> Sequence[TransactionListing]:
             connection = await self._client.connect_to_broker(broker_id)
             answer = await connection.call(LIST_TRANSACTIONS, values, _LIST_DROPPABLE)
             response = cast("ListTransactionsResponse", answer)
@@ -115,7 +115,7 @@ class TransactionAdmin(AdminPart):
 
         async def ask_all() -> Sequence[Sequence[TransactionListing]]:
             brokers = (await self._client.metadata.refresh(())).brokers
-            return await asyncio.gather(*[ask(one) for one in brokers])
+            return await asyncio.gather(*[send_request(one) for one in brokers])
 
         found = await self._client.retry(ask_all, refresh=())
         return {one.transactional_id: one for some in found for one in some}
@@ -126,14 +126,16 @@ class TransactionAdmin(AdminPart):
         """What the coordinators know of transactional ids."""
         transactional_ids = require_names(transactional_ids)
 
-        async def ask(
+        async def send_request(
             broker: Broker, connection: BrokerConnection, ids: Sequence[str]
         ) -> Mapping[str, TransactionDescription | KafkaError]:
             answer = await connection.call(DESCRIBE_TRANSACTIONS, {"transactional_ids": list(ids)})
             rows = cast("DescribeTransactionsResponse", answer).transaction_states
             return {str(row.transactional_id): _described(broker, row) for row in rows}
 
-        return await ask_coordinators(self._client, transactional_ids, ask, TRANSACTION_KEY)
+        return await ask_coordinators(
+            self._client, transactional_ids, send_request, TRANSACTION_KEY
+        )
 
     async def complete_transactions(
         self, prepared: Collection[PreparedTransaction], *, commit: bool
@@ -164,20 +166,20 @@ class TransactionAdmin(AdminPart):
                 return None
             return error_for(answer.error_code, None, f"transactional id {one.transactional_id!r}")
 
-        async def ask(
+        async def send_request(
             broker: Broker, connection: BrokerConnection, ids: Sequence[str]
         ) -> Mapping[str, KafkaError | None]:
             answers = await asyncio.gather(*[end(connection, by_id[name]) for name in ids])
             return dict(zip(ids, answers, strict=True))
 
-        return await ask_coordinators(self._client, tuple(by_id), ask, TRANSACTION_KEY)
+        return await ask_coordinators(self._client, tuple(by_id), send_request, TRANSACTION_KEY)
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[ActiveProducer, ...] | KafkaError]:
         """The producers that partitions remember, and what they have open there."""
 
-        async def ask(
+        async def send_request(
             connection: BrokerConnection, group: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, tuple[ActiveProducer, ...] | KafkaError]:
             topics = [
@@ -191,7 +193,7 @@ class TransactionAdmin(AdminPart):
                 for row in topic.partitions
             }
 
-        return await ask_leaders(self._client, dict.fromkeys(partitions), ask)
+        return await ask_leaders(self._client, dict.fromkeys(partitions), send_request)
 
     async def find_hanging_transactions(
         self, partitions: Collection[TopicPartition], *, older_than_ms: int, now_ms: int
@@ -232,7 +234,7 @@ class TransactionAdmin(AdminPart):
     ) -> None:
         """End what is open of a producer in one partition, in the place of its coordinator."""
 
-        async def ask(
+        async def send_request(
             connection: BrokerConnection, group: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, KafkaError | None]:
             topics = [
@@ -255,7 +257,7 @@ class TransactionAdmin(AdminPart):
             failed = None if error is ErrorCode.none else error_for(error, None, str(partition))
             return dict.fromkeys(group, failed)
 
-        failure = (await ask_leaders(self._client, {partition: None}, ask))[partition]
+        failure = (await ask_leaders(self._client, {partition: None}, send_request))[partition]
         if failure is not None:
             raise failure
 

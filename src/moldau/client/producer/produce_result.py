@@ -318,11 +318,11 @@ class _Waiters:
         if future.done():
             return
 
-        def tell() -> None:
+        def notify_waiter() -> None:
             failed = future.exception(0) is not None
             (waiter.add_exception if failed else waiter.add_result)(future)
 
-        future._place[0].add_listener(tell)
+        future._place[0].add_listener(notify_waiter)
 
     def remove(self, waiter: Any) -> None:
         """It may stay: telling a waiter that has gone does nothing."""

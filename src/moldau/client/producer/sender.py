@@ -320,14 +320,14 @@ class Sender:
             raise
 
     async def _learn(self, topic: str) -> PartitionedTopic[ProduceResult]:
-        async def look() -> PartitionedTopic[ProduceResult]:
+        async def read_topic() -> PartitionedTopic[ProduceResult]:
             found = await self._client.metadata.refresh((topic,), may_create=True)
             with self.accumulator.lock:
                 return self._machine.learn_topic(found.require_topic(topic))
 
         try:
             return await self._client.retry(
-                look, timeout_seconds=self._max_block_seconds, may_go_on=_may_wait
+                read_topic, timeout_seconds=self._max_block_seconds, may_go_on=_may_wait
             )
         except ClusterUnreachableError as error:
             raise ClusterUnreachableError(

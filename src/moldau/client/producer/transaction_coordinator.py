@@ -113,7 +113,10 @@ class TransactionCoordinatorClient:
                 )
 
     async def _within(
-        self, key_type: int, name: str, ask: Callable[[BrokerConnection], Awaitable[Granted]]
+        self,
+        key_type: int,
+        name: str,
+        send_request: Callable[[BrokerConnection], Awaitable[Granted]],
     ) -> Granted:
         """Ask the coordinator of this name; it is forgotten if it fails, for whatever reason."""
         try:
@@ -121,7 +124,7 @@ class TransactionCoordinatorClient:
             if broker is None:
                 broker = await find_coordinator_once(self._client, name, key_type)
                 self._known[key_type, name] = broker
-            return await ask(await self._client.connect_to_broker(broker.id))
+            return await send_request(await self._client.connect_to_broker(broker.id))
         except (KafkaError, ClientError):
             self._known.pop((key_type, name), None)
             raise
@@ -294,10 +297,12 @@ async def request_producer_id(client: ClusterClient) -> ProducerIdentity:
     Raises only what does not pass by itself: no permission, a broker that is too old.
     """
 
-    async def ask() -> ProducerIdentity:
+    async def send_request() -> ProducerIdentity:
         return await _request_producer_id_once(client)
 
-    return await client.retry(ask, timeout_seconds=_AS_LONG_AS_IT_TAKES, wait_for_cluster=True)
+    return await client.retry(
+        send_request, timeout_seconds=_AS_LONG_AS_IT_TAKES, wait_for_cluster=True
+    )
 
 
 async def _request_producer_id_once(client: ClusterClient) -> ProducerIdentity:

@@ -319,10 +319,10 @@ class ProducerMachine(Generic[R]):
 
     def begin_call(self, call: TransactionCall) -> int:
         """The program wants something of the transaction; `FinishCall` tells how it went."""
-        return self._require_calls().begin(call)
+        return self._require_calls().begin_call(call)
 
     def begin_transaction(self) -> None:
-        self._require_calls().transactions.begin()
+        self._require_calls().transactions.begin_transaction()
 
     def send_offsets(self, offsets: GroupOffsets) -> int:
         """Have offsets committed with the transaction; gives the call to wait for."""

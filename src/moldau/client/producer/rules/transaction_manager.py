@@ -149,7 +149,7 @@ class TransactionManager:
 
     # What the program does
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         """Open a transaction."""
         self.require_working()
         if self.state is not ProducerTransactionState.READY:
@@ -521,7 +521,7 @@ class TransactionCalls:
             return TransactionStateError("the transaction is being ended")
         return self.transactions.find_refusal()
 
-    def begin(self, call: TransactionCall) -> int:
+    def begin_call(self, call: TransactionCall) -> int:
         """The number of the call; raises TransactionStateError."""
         if self._call is not None:
             raise TransactionStateError(f"something else is being done: {self._call.value}")
@@ -539,7 +539,7 @@ class TransactionCalls:
         return self._call_id
 
     def begin_offsets(self, offsets: GroupOffsets) -> int:
-        call_id = self.begin(TransactionCall.SEND_OFFSETS)
+        call_id = self.begin_call(TransactionCall.SEND_OFFSETS)
         self.transactions.add_offsets(offsets)
         return call_id
 

@@ -23,7 +23,7 @@ from moldau.coordinators.groups.rules.share_records import StateTopics
 from moldau.coordinators.shares.rules.records import NO_COUNT, NO_START_OFFSET, SharePartitionKey
 from moldau.coordinators.shares.rules.share_states import StateAnswer
 from moldau.errors import ErrorCode, KafkaError
-from moldau.model import AclOperation, AclResourceType, TopicPartition
+from moldau.model import AclOperation, AclResourceType, TopicPartition, records_behind
 from moldau.wire.apis import DESCRIBE_SHARE_GROUP_OFFSETS
 
 API = serves(DESCRIBE_SHARE_GROUP_OFFSETS, droppable=("lag",))
@@ -144,4 +144,4 @@ def _lag(answer: StateAnswer, end: int | None) -> int:
         return _NO_LAG
     if answer.delivery_complete_count == NO_COUNT:
         return _NO_LAG
-    return max(0, end - answer.start_offset - answer.delivery_complete_count)
+    return records_behind(answer.start_offset + answer.delivery_complete_count, end)

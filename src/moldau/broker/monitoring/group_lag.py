@@ -16,7 +16,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules.groups import AnyGroup
 from moldau.coordinators.groups.rules.offsets import is_current
 from moldau.coordinators.groups.rules.share_group import ShareGroup
-from moldau.model import NO_BROKER, BrokerId, TopicPartition
+from moldau.model import NO_BROKER, BrokerId, TopicPartition, records_behind
 from moldau.replication.partitions import Partitions
 
 INTERVAL_SECONDS: Final = 10.0
@@ -78,7 +78,7 @@ class GroupLags:
         for count, (pair, offsets) in enumerate(committed.items(), start=1):
             known = [(one, offset) for one, offset in offsets.items() if one in ends]
             if known:
-                records = sum(max(0, ends[one] - offset) for one, offset in known)
+                records = sum(records_behind(offset, ends[one]) for one, offset in known)
                 behind = (seconds_behind(self._samples[one], at, now) for one, at in known)
                 lags[pair] = Lag(records, max(behind))
             if count % _OFFSETS_PER_TURN == 0:

@@ -31,7 +31,7 @@ from moldau.client.rules.offsets import (
     plan_reset,
 )
 from moldau.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicError
-from moldau.model import TopicPartition
+from moldau.model import TopicPartition, records_behind
 
 if TYPE_CHECKING:
     from moldau.client.admin.client import AsyncAdmin
@@ -83,8 +83,7 @@ async def _measure(
         seconds = await _find_age_of_oldest(client, partition, position, end.offset)
     except KafkaError as error:
         return error
-    # A position may be past the end: of a topic made anew, or after an unclean election.
-    records = max(0, end.offset - position)
+    records = records_behind(position, end.offset)
     return PartitionLag(log_end_offset=end.offset, records=records, seconds=seconds)
 
 

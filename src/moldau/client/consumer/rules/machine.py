@@ -65,7 +65,7 @@ from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.offsets import GroupOffset
 from moldau.config.client_options import ConsumerOptions
 from moldau.errors import ConfigurationError, InvariantViolation, OffsetOutOfRangeError
-from moldau.model import TopicPartition
+from moldau.model import TopicPartition, records_behind
 
 _SHORTEST_REMINDER_SECONDS: Final = 0.01
 
@@ -416,7 +416,7 @@ class ConsumerMachine:
         state = self.subscriptions.require(partition)
         position = self.streams.position(partition)
         end = state.last_stable_offset if self._reads_committed else state.high_watermark
-        return None if position is None or end < 0 else max(end - position.offset, 0)
+        return None if position is None or end < 0 else records_behind(position.offset, end)
 
     # Answers of the coordinator go to the parts that asked
 

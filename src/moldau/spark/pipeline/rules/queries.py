@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
-from moldau.model import TopicPartition
+from moldau.model import TopicPartition, records_behind
 from moldau.spark.pipeline.model import Delivery
 from moldau.spark.rules.offsets import TopicIds, find_recreated, find_topic_ids
 
@@ -189,7 +189,7 @@ class QueryLag:
     def lag(self) -> int:
         """Records that are still to be read, of those that are still there."""
         begin = self.start_offset if self.position is None else self.position
-        return max(self.end_offset - max(begin, self.start_offset), 0)
+        return records_behind(max(begin, self.start_offset), self.end_offset)
 
 
 def partition_lags(

@@ -64,7 +64,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "        traffic.records_in += header.last_offset_delta + 1\n",
             "",
         ),
-        ("        self._traffic.replication_bytes_in += len(records)\n", ""),
+        ("        self.traffic.replication_bytes_in += len(records)\n", ""),
     ),
 }
 

@@ -43,7 +43,7 @@ def move_to_other_directory(machine: SimulatedMachine, partition: TopicPartition
 
     async def move() -> None:
         with suppress(KafkaError):
-            await moves.begin(log, target)
+            await moves.start_move(log, target)
 
     process.kept.append(process.spawn(move()))
     return True

@@ -595,7 +595,7 @@ def _read_for_follower(
         partition_request.last_fetched_epoch,
         partition_request.log_start_offset,
     )
-    read = partition.followers.read(
+    read = partition.read_for_follower(
         followed,
         0 if is_held_back else min(partition_request.partition_max_bytes, limit_bytes),
         min_one=min_one and not is_held_back,
@@ -603,7 +603,7 @@ def _read_for_follower(
     )
     if read.records is not None:
         services.leader_quota.record(partition, read.records.length, replica)
-    is_at_rest = partition.followers.is_at_rest(followed)
+    is_at_rest = partition.is_follower_at_rest(followed)
     return FoundPartition(wanted, read, None, -1, is_at_rest, partition.traffic)
 
 

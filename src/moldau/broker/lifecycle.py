@@ -112,7 +112,7 @@ class BrokerLifecycle:
         self._publisher = publisher
         self._partitions = partitions
         self._missing = MissingLogDirs(coordination, log_store, broker.id, options)
-        self._losses = ReplicaLosses(log_store, broker.id, self._missing, partitions.kept)
+        self._losses = ReplicaLosses(log_store, broker.id, self._missing, partitions.strays)
         self._states = StateWriter(coordination, publisher)
         self._registration = BrokerRegistration(coordination, clock, publisher)
         self.broker_epoch = -1  # that the last registration gave, -1 before the first
@@ -193,7 +193,7 @@ class BrokerLifecycle:
         seen = (
             log.latest_epoch if log is not None and is_held else None,
             self._publisher.regressed_epochs.get(key),
-            self._partitions.kept.find_later_epoch(key, topic.partitions[number]),
+            self._partitions.strays.find_later_epoch(key, topic.partitions[number]),
         )
         return max((epoch for epoch in seen if epoch is not None), default=-1)
 
@@ -203,7 +203,7 @@ class BrokerLifecycle:
             for number, state in enumerate(topic.partitions):
                 if self._broker.id in state.replicas:
                     try:
-                        await self._partitions.take_back(topic, number)
+                        await self._partitions.restore_log(topic, number)
                     except StorageError as error:
                         _log.error("cannot take %s-%d back: %s", topic.name, number, error)
 
@@ -242,7 +242,7 @@ class BrokerLifecycle:
                 self._seen_epoch_of,
                 min_in_sync_of=self._min_in_sync_of,
             )
-            if self._partitions.kept.is_unjudged(planned.topic, planned.partition)
+            if self._partitions.strays.is_unjudged(planned.topic, planned.partition)
         ]
 
     async def _finish_deletions(self) -> None:
@@ -443,7 +443,7 @@ class BrokerLifecycle:
         partition = self._partitions.find(planned.topic.name, planned.partition)
         if partition is None or not partition.is_leader:
             return True
-        return planned.state.leader in partition.followers.caught_up()
+        return planned.state.leader in partition.caught_up_followers()
 
     async def hand_over_offline_replicas(self) -> None:
         """A log directory failed: what was on it is left to others, as far as there are others.

@@ -142,7 +142,7 @@ class MissingLogDirs:
         log = self._log_store.logs.get(key)
         if log is not None and is_same_topic(log.topic_id, topic.topic_id):
             return not self.was_in_use(log.directory.folder)
-        return not self._log_store.aside.has(key, topic.topic_id)
+        return not self._log_store.stray_logs.has(key, topic.topic_id)
 
     def refuse_only_copies(self, image: MetadataImage) -> None:
         """Raise `StartupError` if somebody's only copy of a partition is in a missing directory.

@@ -348,7 +348,7 @@ class BrokerServer:
         )
         await lifecycle.join(is_stopping)
         await parts.control.controller.start()
-        await parts.partitions.begin(publisher.image)
+        await parts.partitions.apply_first_image(publisher.image)
         warn_of_unconfirmed(publisher.image)
         return lifecycle
 

@@ -67,9 +67,9 @@ class DamageWatch:
         topic_partition = partition.topic_partition
         if topic_partition not in self._looking:
             self._looking.add(topic_partition)
-            self._spawn(f"check of {topic_partition}", self._look(partition, offset))
+            self._spawn(f"check of {topic_partition}", self._check_records(partition, offset))
 
-    async def _look(self, partition: Partition, offset: Offset) -> None:
+    async def _check_records(self, partition: Partition, offset: Offset) -> None:
         try:
             damaged_from = await self._find_damage(partition, offset)
             if damaged_from is not None:

@@ -19,18 +19,10 @@ from moldau.clock import Clock
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.port import (
-    CoordinationError,
-    SessionExpiredError,
-    StoreLostError,
-)
+from moldau.coordination.port import CoordinationError, SessionExpiredError, StoreLostError
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
-from moldau.replication.rules.isr import (
-    is_surely_void,
-    joining_brokers,
-    takes_in_restarted,
-)
+from moldau.replication.rules.isr import is_surely_void, joining_brokers, takes_in_restarted
 
 _log = logging.getLogger("moldau.replication")
 
@@ -98,7 +90,7 @@ class IsrKeeper:
             if self._clock.monotonic() >= next_round:
                 candidates = tuple(self._partitions)
                 next_round = self._clock.monotonic() + self._max_lag_seconds / 2
-            if not await self._keep(candidates):
+            if not await self._update_isrs(candidates):
                 await self._clock.sleep(_PAUSE_SECONDS)
 
     @property
@@ -115,7 +107,7 @@ class IsrKeeper:
             finally:
                 timer.cancel()
 
-    async def _keep(self, candidates: Iterable[Partition]) -> bool:
+    async def _update_isrs(self, candidates: Iterable[Partition]) -> bool:
         """Propose what should change; False when something did not come about."""
         proposals = await self._propose(candidates)
         if not proposals:
@@ -142,7 +134,7 @@ class IsrKeeper:
             topic = self._image().topics.get(name)
             if topic is None or topic.topic_id != partition.topic_id:
                 continue
-            proposed = partition.followers.propose_isr(self._max_lag_seconds)
+            proposed = partition.propose_isr(self._max_lag_seconds)
             if proposed is not None:
                 former, state = proposed
                 planned = PlannedState(topic, number, former, state)
@@ -181,4 +173,4 @@ class IsrKeeper:
 
     def _withdraw(self, proposals: Iterable[_Proposal]) -> None:
         for one in proposals:
-            one.partition.followers.withdraw_isr(one.planned.former)
+            one.partition.withdraw_isr(one.planned.former)

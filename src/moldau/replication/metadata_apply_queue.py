@@ -65,14 +65,14 @@ class MetadataApplyQueue:
         while not self._waiting.empty():
             self._waiting.get_nowait()
 
-    async def next(self) -> tuple[MetadataImage | None, frozenset[str]]:
+    async def next_image(self) -> tuple[MetadataImage | None, frozenset[str]]:
         """The next image to apply, and the topics that it changes; waits until there is one."""
         image, changed = await self._waiting.get()
         return image or self.current, changed
 
     # Applying
 
-    def begin(self, image: MetadataImage) -> MetadataImage | None:
+    def start_applying(self, image: MetadataImage) -> MetadataImage | None:
         """An image is being applied from now on; returns the one before it."""
         self._former, self.current = self.current, image
         self._note_newest(image)

@@ -41,6 +41,39 @@ from moldau.storage.rules.epoch_cache import EpochEnd
 from moldau.storage.rules.producer_state import NOT_REQUIRED
 
 _log = logging.getLogger("moldau.replication")
+_fetcher_log = logging.getLogger("moldau.replication.fetcher")
+
+
+class PartitionRead(NamedTuple):
+    """What a fetch found in one partition."""
+
+    records: FileSlice | None
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    aborted_transactions: tuple[tuple[int, int], ...] | None  # (producer id, first offset)
+    diverging_epoch: tuple[int, int] | None  # (epoch, end offset), KIP-595
+    end_offset: int = -1  # of the records, where there are any
+
+
+class FollowedRead(NamedTuple):
+    """A follower's fetch of one partition."""
+
+    replica: BrokerId
+    broker_epoch: int
+    current_leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class FollowPosition(NamedTuple):
+    """Where a follower goes on: what it asks its leader for."""
+
+    leader_epoch: LeaderEpoch
+    offset: Offset
+    last_epoch: int  # of the record before it, -1 when there is none
+    log_start_offset: Offset
 
 
 class PartitionObserver(Protocol):
@@ -75,7 +108,7 @@ class Partition:
     """The replica that this broker holds, and the part that it plays.
 
     `lease_end` is the end of the lease on leading, in seconds of the clock (REP-4);
-    `broker_epoch_of` tells the epoch of a broker that lives, -1 of one that does not.
+    `broker_epoch_of` returns the epoch of a living broker, -1 of any other.
     """
 
     def __init__(
@@ -99,8 +132,7 @@ class Partition:
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.truncating = asyncio.Lock()  # held until the checkpoints know of a truncation
-        # Everybody may read it. Who changes it, here or in `replica_fetcher` and `damage_watch`,
-        # tells those who have to know.
+        # Others may read it. Whoever changes it tells the observer.
         self.state = ReplicaState(
             log.topic_partition,
             broker_id,
@@ -116,24 +148,14 @@ class Partition:
         self._observer = observer
         self._on_append = observer.on_append  # straight: this is the path of every produce
         self._lease_end = lease_end
-        self.listeners = PartitionListeners(
-            log.topic_partition,
-            self.state,
-            on_commit=observer.on_commit,
-            on_change=observer.on_change,
-        )
-        self.follower = Follower(log, self.state, self.listeners, self.traffic)
-        self.followers = Followers(
-            log,
-            self.state,
-            self.listeners,
-            clock=clock,
-            broker_epoch_of=broker_epoch_of,
-            on_catch_up=lambda: observer.on_catch_up(self),
-            on_suspicion=lambda offset: observer.on_suspicion(self, offset),
-        )
+        self._broker_epoch_of = broker_epoch_of
+        self._commit_listeners: tuple[Callable[[], object], ...] = ()  # called at each commit
+        # Followers that began at the start of the log and have not reached what is committed, with
+        # the broker epoch in which they began: one that was away since may have missed something.
+        self._copying: dict[BrokerId, int] | None = None
+        self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
         self._incoming = IncomingBatches(log.options, unpacker)
-        log.on_start_moved = self.listeners.changed
+        log.on_start_moved = self._notify_change
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -179,6 +201,27 @@ class Partition:
         """Compare the epoch that a client believes in (KIP-320); -1 believes in none."""
         self.state.check_epoch(current_leader_epoch)
 
+    # Listeners
+
+    def add_commit_listener(self, listener: Callable[[], object]) -> None:
+        """Call a coordinator each time the high watermark moves; the observer is called, too."""
+        self._commit_listeners = (*self._commit_listeners, listener)
+
+    def remove_commit_listener(self, listener: Callable[[], object]) -> None:
+        self._commit_listeners = tuple(one for one in self._commit_listeners if one != listener)
+
+    def _notify_progress(self, has_committed: bool, was_settled: bool) -> None:
+        """The high watermark may have moved, and a new leader may know now what is committed."""
+        if has_committed:
+            for listener in self._commit_listeners:
+                listener()
+            self._observer.on_commit(self.topic_partition, self.state.high_watermark)
+        if self.state.is_settled and not was_settled:
+            self._notify_change()
+
+    def _notify_change(self) -> None:
+        self._observer.on_change(self.topic_partition)
+
     # Following the cluster
 
     def apply_state(self, state: PartitionState) -> bool:
@@ -192,8 +235,8 @@ class Partition:
         now = self._clock.monotonic()
         self.state.apply(state, part, epoch_start=epoch_start, now=now)
         if not self.state.is_leader:
-            self.followers.stop_waiting()
-        self.followers.advance()
+            self._stop_waiting()
+        self.advance_high_watermark()
         return part not in (Part.OLDER, Part.SAME)
 
     def _forget_producers_of_origin(self) -> None:
@@ -206,13 +249,13 @@ class Partition:
     def suspend(self) -> None:
         """The session is over: neither lead nor follow until a state is applied again."""
         self.state.suspend()
-        self.followers.stop_waiting()
+        self._stop_waiting()
 
     def update_options(self, options: TopicOptions) -> None:
         self.log.update_options(options)
         self._incoming.update_options(options)
         may_be_enough = self.state.set_min_insync_replicas(options.min_insync_replicas)
-        self.followers.advance()
+        self.advance_high_watermark()
         if may_be_enough:
             self._observer.on_catch_up(self)
 
@@ -315,11 +358,11 @@ class Partition:
         traffic.records_in += header.last_offset_delta + 1
         if state.has_followers:
             self._observer.on_replicable(self.topic_partition, len(batch))
-            self.followers.advance()
+            self.advance_high_watermark()
         else:
             log_end = log.log_end_offset
             state.set_high_watermark(log_end, log.log_start_offset, log_end)
-            for listener in self.listeners.of_commits:
+            for listener in self._commit_listeners:
                 listener()
             self._on_append(self.topic_partition, len(batch))
         return result
@@ -338,6 +381,226 @@ class Partition:
     def resume_accepting(self) -> None:
         """The hand-over did not come about."""
         self.state.is_accepting = self.state.is_leader
+
+    # Followers
+
+    def read_for_follower(
+        self, wanted: FollowedRead, max_bytes: int, *, min_one: bool, counts: bool = True
+    ) -> PartitionRead:
+        """A follower's read, up to the log's end.
+
+        It tells how far the follower has come, if it `counts`: not when a waiting request is read
+        again.
+        """
+        log, state = self.log, self.state
+        leadership = state.require_leadership(wanted.replica, wanted.current_leader_epoch)
+        diverging = find_divergence(
+            log.epochs, log.log_end_offset, wanted.offset, wanted.last_fetched_epoch
+        ) or self._find_missed_deletions(wanted)
+        read: LogRead | None = None
+        if diverging is None:
+            log.require_offset(wanted.offset)
+            if counts:
+                self._note_fetch(wanted)
+            if max_bytes > 0 or min_one:
+                end_offset = log.log_end_offset
+                read = log.read(wanted.offset, max_bytes, end_offset=end_offset, min_one=min_one)
+                if read.slice is not None and leadership.note_given(wanted.replica, wanted.offset):
+                    self._observer.on_suspicion(self, Offset(wanted.offset))
+        return PartitionRead(
+            None if read is None else read.slice,
+            state.high_watermark,
+            log.last_stable_offset(state.high_watermark),
+            log.log_start_offset,
+            None,
+            diverging,
+            -1 if read is None else read.end_offset,
+        )
+
+    def _find_missed_deletions(self, wanted: FollowedRead) -> EpochEnd | None:
+        """Where a follower has to go back to that may have missed deletions (REP-9).
+
+        One that has begun at the start copies what is left, over many fetches: it misses nothing
+        if that takes less than `delete.retention.ms`. If it takes longer, it is not sent back
+        again either: it might never end.
+        """
+        log, copying = self.log, self._copying
+        if wanted.offset >= max(log.dropped_offset, self.state.high_watermark):
+            if copying:
+                copying.pop(wanted.replica, None)
+            return None
+        if wanted.offset <= log.log_start_offset:
+            self._copying = {**(copying or {}), wanted.replica: wanted.broker_epoch}
+            return None
+        if copying and copying.get(wanted.replica) == wanted.broker_epoch:
+            return None
+        return find_missed_deletions(
+            log.log_start_offset, log.dropped_offset, wanted.offset, wanted.last_fetched_epoch
+        )
+
+    def _note_fetch(self, wanted: FollowedRead) -> None:
+        state, log = self.state, self.log
+        was_settled = state.is_settled
+        fetch = FollowerFetch(
+            Offset(wanted.offset),
+            Offset(wanted.log_start_offset),
+            wanted.broker_epoch,
+            log.log_end_offset,
+            state.high_watermark,
+            self._clock.monotonic(),
+        )
+        broker_epoch = self._broker_epoch_of(wanted.replica)
+        news = state.note_fetch(wanted.replica, fetch, broker_epoch, log.log_start_offset)
+        if news is None:
+            return
+        if news.waits_until is not None:
+            self._wait_for_joining(news.waits_until)
+        self._notify_progress(news.has_committed, was_settled)
+        if news.has_deleted:
+            self._notify_change()
+        if news.may_join:
+            self._observer.on_catch_up(self)
+
+    def is_follower_at_rest(self, wanted: FollowedRead) -> bool:
+        """Whether the same fetch, repeated, finds and tells nothing until something happens here.
+
+        A fetch session that leaves it out calls `ReplicaState.note_idle` when something did.
+        """
+        return self.state.is_at_rest(
+            wanted.replica,
+            wanted.offset,
+            wanted.log_start_offset,
+            wanted.broker_epoch,
+            self.log.log_end_offset,
+        )
+
+    @property
+    def low_watermark(self) -> Offset:
+        """Before it, records are deleted in every replica whose broker lives."""
+        return self.state.low_watermark(self.log.log_start_offset, self._broker_epoch_of)
+
+    def caught_up_followers(self) -> tuple[BrokerId, ...]:
+        """The followers that may lead next and have all that is in the log."""
+        return self.state.caught_up_followers(self.log.log_end_offset)
+
+    def advance_high_watermark(self) -> None:
+        """Commit what all replicas in sync have by now, and tell the listeners."""
+        state, log = self.state, self.log
+        was_settled = state.is_settled
+        has_committed = state.advance(log.log_start_offset, log.log_end_offset)
+        self._notify_progress(has_committed, was_settled)
+
+    def _wait_for_joining(self, until: float) -> None:
+        """The high watermark waits for a follower, until a time."""
+
+        def give_up() -> None:
+            self.state.give_up_joining(until)
+            self.advance_high_watermark()
+
+        self._stop_waiting()
+        self._joining = self._clock.call_later(until - self._clock.monotonic(), give_up)
+
+    def _stop_waiting(self) -> None:
+        """Another one comes, or this broker does not lead any more."""
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+
+    # The in-sync set
+
+    def propose_isr(self, max_lag_seconds: float) -> tuple[PartitionState, PartitionState] | None:
+        """The state in force and the one to be written over it, when the set should change.
+
+        The proposal is pending until a newer state is applied, or `withdraw_isr`.
+        """
+        return self.state.propose_isr(
+            self.log.log_end_offset, self._clock.monotonic(), max_lag_seconds, self._broker_epoch_of
+        )
+
+    def withdraw_isr(self, former: PartitionState) -> None:
+        """The proposal over this state is surely not in force."""
+        self.state.withdraw_isr(former)
+        self.advance_high_watermark()
+
+    # Following a leader
+
+    def fetch_position(self) -> FollowPosition:
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        last_epoch = find_last_epoch(log.epochs, start, end)
+        return FollowPosition(self.state.leader_epoch, end, last_epoch, start)
+
+    def is_at(self, position: FollowPosition) -> bool:
+        """Whether an answer to a request from there can still be used."""
+        state = self.state
+        return (
+            state.is_following
+            and position.leader_epoch == state.leader_epoch
+            and position.offset == self.log.log_end_offset
+        )
+
+    def append_as_follower(self, records: memoryview) -> None:
+        """Append what the leader sent; it is checked batch by batch before (REP-5)."""
+        self.log.append_replicated(records, newest_epoch=self.state.leader_epoch)
+        self.traffic.replication_bytes_in += len(records)
+
+    def apply_leader_offsets(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take over the leader's high watermark and log start, as far as the log reaches here."""
+        state, log = self.state, self.log
+        has_committed = state.follow(high_watermark, log.log_start_offset, log.log_end_offset)
+        log.producers.note_committed(state.high_watermark)
+        if log_start_offset > log.log_start_offset:
+            log.advance_start(min(log_start_offset, state.high_watermark))
+        self._notify_progress(has_committed, was_settled=state.is_settled)
+
+    def find_truncation_offset(self, epoch: int, end_offset: int) -> int:
+        """Where our history and the leader's part."""
+        log = self.log
+        return decide_truncation(log.epochs, log.log_end_offset, epoch, end_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Go back to an offset. Hold `truncating`."""
+        state = self.state
+        if offset < state.high_watermark:
+            _fetcher_log.error(
+                "%s: the records from %d to %d were committed, and its leader %d (epoch %d) does "
+                "not have them: they are cut off here as well. An unclean election, or a "
+                "coordination store that was set back, made a replica leader that lacked them; or "
+                "this one was away for longer than delete.retention.ms, and is copied anew",
+                self.topic_partition,
+                offset,
+                state.high_watermark - 1,
+                state.leader_id,
+                state.leader_epoch,
+            )
+        log = self.log
+        cut = find_cut(offset, log.log_start_offset, log.cleaned_offset, log.compared_offset)
+        if cut < offset:
+            _fetcher_log.warning(
+                "%s: compaction has removed records for the sake of others from offset %d on, "
+                "which go: all of it is copied from the leader again",
+                self.topic_partition,
+                offset,
+            )
+        log.truncate_to(cut)
+        self._restore_high_watermark()
+
+    def truncate_fully(self, offset: int) -> None:
+        """Throw everything away: the leader's log begins later. Hold `truncating`."""
+        log = self.log
+        _fetcher_log.info(
+            "%s: all from offset %d to %d is deleted: the leader's log starts at %d",
+            self.topic_partition,
+            log.log_start_offset,
+            log.log_end_offset - 1,
+            offset,
+        )
+        log.truncate_fully(offset)
+        self._restore_high_watermark()
+
+    def _restore_high_watermark(self) -> None:
+        self.state.restore(self.log.log_start_offset, self.log.log_end_offset)
+        self._notify_change()
 
     # Reading
 
@@ -432,7 +695,7 @@ class Partition:
     def note_damage(self, offset: Offset) -> None:
         """Bytes are bad here and behind; who follows has them copied again."""
         self.state.damaged_from = offset
-        self.listeners.changed()
+        self._notify_change()
 
     # Deleting
 
@@ -461,369 +724,3 @@ class Partition:
             )
         log.advance_start(Offset(offset))  # followers hear of it at once
         return log.log_start_offset
-
-
-_fetcher_log = logging.getLogger("moldau.replication.fetcher")
-
-
-class FollowPosition(NamedTuple):
-    """Where a follower goes on: what it asks its leader for."""
-
-    leader_epoch: LeaderEpoch
-    offset: Offset
-    last_epoch: int  # of the record before it, -1 when there is none
-    log_start_offset: Offset
-
-
-class Follower:
-    """The log of one partition that this broker follows."""
-
-    def __init__(
-        self,
-        log: Log,
-        state: ReplicaState,
-        listeners: PartitionListeners,
-        traffic: TopicTraffic,
-    ) -> None:
-        self._log = log
-        self._state = state
-        self._listeners = listeners
-        self._traffic = traffic
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self._log.topic_partition
-
-    def position(self) -> FollowPosition:
-        log = self._log
-        start, end = log.log_start_offset, log.log_end_offset
-        last_epoch = find_last_epoch(log.epochs, start, end)
-        return FollowPosition(self._state.leader_epoch, end, last_epoch, start)
-
-    def is_at(self, position: FollowPosition) -> bool:
-        """Whether an answer to a request from there can still be used."""
-        state = self._state
-        return (
-            state.is_following
-            and position.leader_epoch == state.leader_epoch
-            and position.offset == self._log.log_end_offset
-        )
-
-    def append(self, records: memoryview) -> None:
-        """Append what the leader sent; it is checked batch by batch before (REP-5)."""
-        self._log.append_replicated(records, newest_epoch=self._state.leader_epoch)
-        self._traffic.replication_bytes_in += len(records)
-
-    def take_offsets(self, high_watermark: int, log_start_offset: int) -> None:
-        """Take over what the leader says of the log, as far as it reaches here."""
-        state, log = self._state, self._log
-        has_committed = state.follow(high_watermark, log.log_start_offset, log.log_end_offset)
-        log.producers.note_committed(state.high_watermark)
-        if log_start_offset > log.log_start_offset:
-            log.advance_start(min(log_start_offset, state.high_watermark))
-        self._listeners.progress(has_committed, was_settled=state.is_settled)
-
-    def find_divergence(self, epoch: int, end_offset: int) -> int:
-        """Where our history and the leader's part."""
-        log = self._log
-        return decide_truncation(log.epochs, log.log_end_offset, epoch, end_offset)
-
-    def truncate(self, offset: int) -> None:
-        """Go back to an offset. Hold the partition's `truncating`."""
-        state = self._state
-        if offset < state.high_watermark:
-            _fetcher_log.error(
-                "%s: the records from %d to %d were committed, and its leader %d (epoch %d) does "
-                "not have them: they are cut off here as well. An unclean election, or a "
-                "coordination store that was set back, made a replica leader that lacked them; or "
-                "this one was away for longer than delete.retention.ms, and is copied anew",
-                self.topic_partition,
-                offset,
-                state.high_watermark - 1,
-                state.leader_id,
-                state.leader_epoch,
-            )
-        log = self._log
-        cut = find_cut(offset, log.log_start_offset, log.cleaned_offset, log.compared_offset)
-        if cut < offset:
-            _fetcher_log.warning(
-                "%s: compaction has removed records for the sake of others from offset %d on, "
-                "which go: all of it is copied from the leader again",
-                self.topic_partition,
-                offset,
-            )
-        log.truncate_to(cut)
-        self._restore_high_watermark()
-
-    def start_anew(self, offset: int) -> None:
-        """Throw everything away: the leader's log begins later. Hold `truncating`."""
-        log = self._log
-        _fetcher_log.info(
-            "%s: all from offset %d to %d is deleted: the leader's log starts at %d",
-            self.topic_partition,
-            log.log_start_offset,
-            log.log_end_offset - 1,
-            offset,
-        )
-        log.truncate_fully(offset)
-        self._restore_high_watermark()
-
-    def _restore_high_watermark(self) -> None:
-        self._state.restore(self._log.log_start_offset, self._log.log_end_offset)
-        self._listeners.changed()
-
-
-class Followers:
-    """See the module.
-
-    `broker_epoch_of` tells the epoch of a broker that lives, -1 of one that does not;
-    `on_catch_up` is called when a follower may come into the in-sync set, `on_suspicion` when one
-    cannot use the records at an offset.
-    """
-
-    __slots__ = (
-        "_broker_epoch_of",
-        "_clock",
-        "_copying",
-        "_joining",
-        "_listeners",
-        "_log",
-        "_on_catch_up",
-        "_on_suspicion",
-        "_state",
-    )
-
-    def __init__(
-        self,
-        log: Log,
-        state: ReplicaState,
-        listeners: PartitionListeners,
-        *,
-        clock: Clock,
-        broker_epoch_of: Callable[[BrokerId], int],
-        on_catch_up: Callable[[], None],
-        on_suspicion: Callable[[Offset], None],
-    ) -> None:
-        self._log = log
-        self._state = state
-        self._listeners = listeners
-        self._clock = clock
-        self._broker_epoch_of = broker_epoch_of
-        self._on_catch_up = on_catch_up
-        self._on_suspicion = on_suspicion
-        # Who has begun at the start of the log and is not up to what is committed, with the broker
-        # epoch in which it did: one that was away since may have missed something.
-        self._copying: dict[BrokerId, int] | None = None
-        self._joining: Timer | None = None  # ends the wait for one that comes into the set
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self._log.topic_partition
-
-    # Reading
-
-    def read(
-        self, wanted: FollowedRead, max_bytes: int, *, min_one: bool, counts: bool = True
-    ) -> PartitionRead:
-        """A follower's read, up to the log's end.
-
-        It tells how far the follower has come, if it `counts`: not when a request that was waiting
-        looks again.
-        """
-        log, state = self._log, self._state
-        leadership = state.require_leadership(wanted.replica, wanted.current_leader_epoch)
-        diverging = find_divergence(
-            log.epochs, log.log_end_offset, wanted.offset, wanted.last_fetched_epoch
-        ) or self._find_missed_deletions(wanted)
-        read: LogRead | None = None
-        if diverging is None:
-            log.require_offset(wanted.offset)
-            if counts:
-                self._note_fetch(wanted)
-            if max_bytes > 0 or min_one:
-                end_offset = log.log_end_offset
-                read = log.read(wanted.offset, max_bytes, end_offset=end_offset, min_one=min_one)
-                if read.slice is not None and leadership.note_given(wanted.replica, wanted.offset):
-                    self._on_suspicion(Offset(wanted.offset))
-        return PartitionRead(
-            None if read is None else read.slice,
-            state.high_watermark,
-            log.last_stable_offset(state.high_watermark),
-            log.log_start_offset,
-            None,
-            diverging,
-            -1 if read is None else read.end_offset,
-        )
-
-    def _find_missed_deletions(self, wanted: FollowedRead) -> EpochEnd | None:
-        """Where a follower has to go back to that may have missed deletions (REP-9).
-
-        One that has begun at the start copies what is left, over many fetches: it misses nothing
-        if that takes less than `delete.retention.ms`. If it takes longer, it is not sent back
-        again either: it might never end.
-        """
-        log, copying = self._log, self._copying
-        if wanted.offset >= max(log.dropped_offset, self._state.high_watermark):
-            if copying:
-                copying.pop(wanted.replica, None)
-            return None
-        if wanted.offset <= log.log_start_offset:
-            self._copying = {**(copying or {}), wanted.replica: wanted.broker_epoch}
-            return None
-        if copying and copying.get(wanted.replica) == wanted.broker_epoch:
-            return None
-        return find_missed_deletions(
-            log.log_start_offset, log.dropped_offset, wanted.offset, wanted.last_fetched_epoch
-        )
-
-    def _note_fetch(self, wanted: FollowedRead) -> None:
-        state, log = self._state, self._log
-        was_settled = state.is_settled
-        fetch = FollowerFetch(
-            Offset(wanted.offset),
-            Offset(wanted.log_start_offset),
-            wanted.broker_epoch,
-            log.log_end_offset,
-            state.high_watermark,
-            self._clock.monotonic(),
-        )
-        broker_epoch = self._broker_epoch_of(wanted.replica)
-        news = state.note_fetch(wanted.replica, fetch, broker_epoch, log.log_start_offset)
-        if news is None:
-            return
-        if news.waits_until is not None:
-            self._wait_for(news.waits_until)
-        self._listeners.progress(news.has_committed, was_settled)
-        if news.has_deleted:
-            self._listeners.changed()
-        if news.may_join:
-            self._on_catch_up()
-
-    def is_at_rest(self, wanted: FollowedRead) -> bool:
-        """Whether the same fetch, repeated, finds and tells nothing until something happens here.
-
-        Who leaves it out tells `ReplicaState.note_idle` when something did.
-        """
-        return self._state.is_at_rest(
-            wanted.replica,
-            wanted.offset,
-            wanted.log_start_offset,
-            wanted.broker_epoch,
-            self._log.log_end_offset,
-        )
-
-    # How far they are
-
-    @property
-    def low_watermark(self) -> Offset:
-        """Before it, records are deleted in every replica whose broker lives."""
-        return self._state.low_watermark(self._log.log_start_offset, self._broker_epoch_of)
-
-    def caught_up(self) -> tuple[BrokerId, ...]:
-        """Those that may lead next and have all that is in the log."""
-        return self._state.caught_up_followers(self._log.log_end_offset)
-
-    # Committing
-
-    def advance(self) -> None:
-        """Commit what is in sync by now, and tell of it."""
-        state, log = self._state, self._log
-        was_settled = state.is_settled
-        has_committed = state.advance(log.log_start_offset, log.log_end_offset)
-        self._listeners.progress(has_committed, was_settled)
-
-    def _wait_for(self, until: float) -> None:
-        """The high watermark waits for a follower, and not for ever."""
-
-        def give_up() -> None:
-            self._state.give_up_joining(until)
-            self.advance()
-
-        self.stop_waiting()
-        self._joining = self._clock.call_later(until - self._clock.monotonic(), give_up)
-
-    def stop_waiting(self) -> None:
-        """This broker does not lead any more."""
-        if self._joining is not None:
-            self._joining.cancel()
-            self._joining = None
-
-    # The in-sync set
-
-    def propose_isr(self, max_lag_seconds: float) -> tuple[PartitionState, PartitionState] | None:
-        """The state in force and the one to be written over it, when the set should change.
-
-        The proposal is pending until a newer state is applied, or `withdraw_isr`.
-        """
-        return self._state.propose_isr(
-            self._log.log_end_offset,
-            self._clock.monotonic(),
-            max_lag_seconds,
-            self._broker_epoch_of,
-        )
-
-    def withdraw_isr(self, former: PartitionState) -> None:
-        """The proposal over this state is surely not in force."""
-        self._state.withdraw_isr(former)
-        self.advance()
-
-
-class PartitionListeners:
-    """The listeners to one partition: coordinators, and the broker."""
-
-    __slots__ = ("_on_change", "_on_commit", "_state", "_topic_partition", "of_commits")
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        state: ReplicaState,
-        *,
-        on_commit: Callable[[TopicPartition, Offset], None],
-        on_change: Callable[[TopicPartition], None],
-    ) -> None:
-        self._topic_partition = topic_partition
-        self._state = state
-        self._on_commit = on_commit
-        self._on_change = on_change
-        self.of_commits: tuple[Callable[[], object], ...] = ()  # called at each
-
-    def add(self, listener: Callable[[], object]) -> None:
-        self.of_commits = (*self.of_commits, listener)
-
-    def remove(self, listener: Callable[[], object]) -> None:
-        self.of_commits = tuple(one for one in self.of_commits if one != listener)
-
-    def progress(self, has_committed: bool, was_settled: bool) -> None:
-        """The high watermark may have moved, and a new leader may know now what is committed."""
-        if has_committed:
-            for listener in self.of_commits:
-                listener()
-            self._on_commit(self._topic_partition, self._state.high_watermark)
-        if self._state.is_settled and not was_settled:
-            self._on_change(self._topic_partition)
-
-    def changed(self) -> None:
-        self._on_change(self._topic_partition)
-
-
-class PartitionRead(NamedTuple):
-    """What a fetch found in one partition."""
-
-    records: FileSlice | None
-    high_watermark: Offset
-    last_stable_offset: Offset
-    log_start_offset: Offset
-    aborted_transactions: tuple[tuple[int, int], ...] | None  # (producer id, first offset)
-    diverging_epoch: tuple[int, int] | None  # (epoch, end offset), KIP-595
-    end_offset: int = -1  # of the records, where there are any
-
-
-class FollowedRead(NamedTuple):
-    """A follower's fetch of one partition."""
-
-    replica: BrokerId
-    broker_epoch: int
-    current_leader_epoch: int
-    offset: int
-    last_fetched_epoch: int
-    log_start_offset: int

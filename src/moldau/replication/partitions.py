@@ -16,20 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from moldau.clock import Clock
-from moldau.cluster.rules.metadata_image import (
-    NO_NODE,
-    MetadataImage,
-    PartitionState,
-    TopicState,
-)
+from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import UNKNOWN_TOPIC_SETTINGS, TopicOptions
-from moldau.errors import (
-    InvalidConfigError,
-    NotLeaderError,
-    StorageError,
-    UnknownTopicError,
-)
+from moldau.errors import InvalidConfigError, NotLeaderError, StorageError, UnknownTopicError
 from moldau.metrics.figures import TopicTraffics
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.replication.incoming_batches import Unpacker
@@ -79,7 +69,7 @@ class Partitions:
             log_store, self._partitions, self._images, broker_id=broker_id, clock=clock
         )
         self.on_offline: Callable[[], None] | None = None  # told when more of them were found
-        self.kept = self._logs.kept
+        self.strays = self._logs.strays
         self.on_return: Callable[[str], None] | None = None  # told of topics to be judged
         self._judged: set[str] = set()  # and not applied since
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
@@ -158,7 +148,7 @@ class Partitions:
             if state.leader == self._broker_id
         }
 
-    async def begin(self, image: MetadataImage) -> None:
+    async def apply_first_image(self, image: MetadataImage) -> None:
         """Give every log that was loaded its part, before the first request is answered.
 
         A log whose topic was deleted goes. One without a topic stays where it is, out of service
@@ -168,14 +158,14 @@ class Partitions:
         """
         self._images.forget_waiting()  # all of them are older, and may know topics that are no more
         for key, log in tuple(self._log_store.logs.items()):
-            if self._fate_of(key, log.topic_id, log, image) is ReplicaStatus.SERVE:
+            if self._status_of(key, log.topic_id, log, image) is ReplicaStatus.ASSIGNED:
                 continue
             with contextlib.suppress(StorageError):  # reported by the directory
                 if image.was_deleted(key.topic, log.topic_id):
                     await self._log_store.delete_log(key)
                 elif not self._has_part(image.find_partition(*key)):  # else it makes room later
-                    await self.kept.keep_unserved(key, log, image)
-        self.kept.begin(image)
+                    await self.strays.mark_unserved(key, log, image)
+        self.strays.note_start(image)
         await self.apply(image, tuple(image.topics))
         self._former_epochs = {}  # a topic that is made from now on has no past
         self._logs.may_be_new = True
@@ -211,17 +201,17 @@ class Partitions:
 
     async def run(self) -> None:
         while True:
-            image, changed = await self._images.next()
+            image, changed = await self._images.next_image()
             if image is not None:
                 await self.apply(image, changed)
 
     async def apply(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
         """Make the replicas here what the image says of these topics."""
-        former = self._images.begin(image)
+        former = self._images.start_applying(image)
         if former is not None and former.brokers is not image.brokers:
             self._forget_restarted(former)
         former_offline = frozenset(self._logs.offline.items())
-        for name in self._logs.begin(image, changed_topics, self._options_for):
+        for name in self._logs.start_image(image, changed_topics, self._options_for):
             await self._maybe_yield()
             if self._images.is_obsolete(image):
                 return
@@ -257,16 +247,16 @@ class Partitions:
                 continue
             await self._maybe_yield()
             if self._partitions.get(partition.topic_partition) is partition:
-                await self._apply_fate(partition, image)
+                await self._apply_status(partition, image)
         if name in self._judged:
             self._judged.discard(name)
-            await self._put_away_homeless(name, image)
+            await self._set_unassigned_aside(name, image)
         if topic is not None:
             await self._apply_partitions(topic, image, options)
             return
         self._logs.forget_offline(name, image)
         if name not in image.unreadable:
-            self.kept.on_gone(name)
+            self.strays.on_gone(name)
 
     async def _apply_partitions(
         self, topic: TopicState, image: MetadataImage, options: TopicOptions | None
@@ -281,7 +271,7 @@ class Partitions:
             await self._maybe_yield()
             if self._images.is_obsolete(image):
                 continue
-            if self.kept.is_unjudged(topic, number):
+            if self.strays.is_unjudged(topic, number):
                 is_late |= state.version != NO_NODE
             else:
                 await self._apply_partition(number, topic, image, options)
@@ -294,22 +284,24 @@ class Partitions:
             self._left_of_turn = _REPLICAS_PER_TURN
             await self._clock.sleep(0)
 
-    async def _put_away_homeless(self, name: str, image: MetadataImage) -> None:
+    async def _set_unassigned_aside(self, name: str, image: MetadataImage) -> None:
         """A log may have been taken back just as its partition was assigned to others."""
         for key, log in tuple(self._log_store.logs.items()):
             is_served = key.topic != name or key in self._partitions
             if not is_served and not self._has_part(image.find_partition(*key)):
                 with contextlib.suppress(StorageError):  # reported by the directory
-                    await self.kept.keep_unserved(key, log, image)
+                    await self.strays.mark_unserved(key, log, image)
 
-    async def _apply_fate(self, partition: Partition, image: MetadataImage) -> None:
+    async def _apply_status(self, partition: Partition, image: MetadataImage) -> None:
         key = partition.topic_partition
-        match self._fate_of(key, partition.topic_id, partition.log, image):
-            case ReplicaStatus.DELETE:
+        match self._status_of(key, partition.topic_id, partition.log, image):
+            case ReplicaStatus.DELETED:
                 await self._drop(key)
-            case ReplicaStatus.KEEP:
-                self._keep(partition, image)
-            case ReplicaStatus.SERVE:  # an old tool's topic may have got its id from the controller
+            case ReplicaStatus.STRAY:
+                self._mark_stray(partition, image)
+            case (
+                ReplicaStatus.ASSIGNED
+            ):  # an old tool's topic may have got its id from the controller
                 topic_id = image.topics[key.topic].topic_id
                 if partition.topic_id != topic_id:
                     partition.topic_id = topic_id
@@ -320,7 +312,7 @@ class Partitions:
 
     # Logs that are out of service
 
-    def _fate_of(
+    def _status_of(
         self, key: TopicPartition, topic_id: TopicId | None, log: Log, image: MetadataImage
     ) -> ReplicaStatus:
         served = self._partitions.get(key)
@@ -329,23 +321,23 @@ class Partitions:
             seen_epoch = max(seen_epoch, served.leader_epoch)
         return find_status(key, topic_id, seen_epoch, image, self._broker_id)
 
-    def _keep(self, partition: Partition, image: MetadataImage) -> None:
+    def _mark_stray(self, partition: Partition, image: MetadataImage) -> None:
         """Take a replica out of service, and leave its log where it is (DEL-1)."""
         key = partition.topic_partition
         served = ServedState(partition.leader_epoch, partition.state.isr)
         self._take_out(key)
         self._log_store.checkpoints.note_high_watermark(key, partition.high_watermark)
-        self.kept.keep_served(key, partition.log, served, image)
+        self.strays.mark_served(key, partition.log, served, image)
 
     def on_judged(self, topic: TopicState, image: MetadataImage) -> None:
         """What the logs of a topic that came back are worth is in the store: open them."""
-        self.kept.on_judged(topic)
+        self.strays.on_judged(topic)
         self._judged.add(topic.name)
         self.on_image(image, (topic.name,))
 
-    async def take_back(self, topic: TopicState, number: int) -> None:
+    async def restore_log(self, topic: TopicState, number: int) -> None:
         """Put the log of a topic in its place that was set aside for another one's."""
-        await self.kept.take_back(topic, number, self._options_for(topic))
+        await self.strays.restore_log(topic, number, self._options_for(topic))
 
     # Options
 
@@ -422,7 +414,7 @@ class Partitions:
     async def _open(
         self, topic_partition: TopicPartition, topic: TopicState, options: TopicOptions
     ) -> Partition | None:
-        log = await self._logs.open(topic_partition, topic, options)
+        log = await self._logs.open_log(topic_partition, topic, options)
         if log is None:
             return None
         origin = find_origin(topic, topic_partition.partition)

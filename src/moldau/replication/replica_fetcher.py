@@ -177,7 +177,7 @@ class ReplicaFetcher:
         if followed is not None:
             self._due.pop(followed, None)
             self._late.pop(followed, None)
-            self._ask_no_longer(followed)
+            self._drop_partition(followed)
 
     def look_again(self, topic_partition: TopicPartition) -> None:
         """Something happened to a partition besides what came from its leader."""
@@ -210,20 +210,20 @@ class ReplicaFetcher:
             while not self._is_closed:
                 self._changed.clear()
                 self._note_due()
-                await self._repair()
+                await self._cut_damaged()
                 if self._unflushed:
                     await self._flush()
-                self._plan()
+                self._update_session()
                 if self._asked:
                     await self._fetch()
                 else:
-                    await self._rest()
+                    await self._wait_for_work()
         finally:
             if self._interruption is not None:
                 self._interruption.cancel()
             await self._link.close()
 
-    async def _rest(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Until a partition is added, or one that has failed may be tried again."""
         if not self._followed:
             await self._changed.wait()
@@ -236,7 +236,7 @@ class ReplicaFetcher:
         finally:
             timer.cancel()
 
-    async def _repair(self) -> None:
+    async def _cut_damaged(self) -> None:
         """Take away bytes that are known to be bad, once nobody relies on this replica."""
         for followed in tuple(self._due):
             partition, state = followed.partition, followed.partition.state
@@ -284,25 +284,25 @@ class ReplicaFetcher:
             del self._late[followed]
             self._due[followed] = None
 
-    def _plan(self) -> None:
+    def _update_session(self) -> None:
         """Tell the session what is wanted of the partitions that are due."""
         now = self._clock.monotonic()
         due, self._due = self._due, {}
         for followed in filter(self._is_followed, due):
             partition = followed.partition
             if followed.not_before > now or not partition.is_following:
-                self._ask_later(followed, max(followed.not_before, now))
+                self._put_off_until(followed, max(followed.not_before, now))
             elif self._quota.holds_back(partition):
-                self._ask_later(followed, now + self._quota.pause_seconds)
+                self._put_off_until(followed, now + self._quota.pause_seconds)
             else:
-                self._ask(followed)
+                self._want_partition(followed)
 
-    def _ask(self, followed: _Followed) -> None:
+    def _want_partition(self, followed: _Followed) -> None:
         partition = followed.partition
-        position = partition.follower.position()
+        position = partition.fetch_position()
         topic_id, (name, index) = partition.topic_id, partition.topic_partition
         if followed.asked_as != (topic_id, index):
-            self._ask_no_longer(followed)
+            self._drop_partition(followed)
         session_key = (TopicKey(name, topic_id), index)
         followed.asked_as = (topic_id, index)
         self._late.pop(followed, None)
@@ -319,17 +319,17 @@ class ReplicaFetcher:
             ),
         )
 
-    def _ask_later(self, followed: _Followed, not_before: float) -> None:
+    def _put_off_until(self, followed: _Followed, not_before: float) -> None:
         followed.not_before = not_before
-        self._ask_no_longer(followed)
+        self._drop_partition(followed)
         self._late[followed] = None
 
-    def _ask_no_longer(self, followed: _Followed) -> None:
+    def _drop_partition(self, followed: _Followed) -> None:
         key, followed.asked_as = followed.asked_as, None
         if key is not None:
             self._session.drop(self._asked.pop(key).key)
 
-    def _request(self) -> FetchRequest:
+    def _make_request(self) -> FetchRequest:
         options = self._options()
         said = self._session.next_request()
         return FetchRequest(
@@ -348,17 +348,17 @@ class ReplicaFetcher:
         )
 
     async def _fetch(self) -> None:
-        request = self._request()
+        request = self._make_request()
         try:
-            answer = await self._ask_leader(request)
+            answer = await self._send_request(request)
         except WorkInterrupted:
             self._session.start_over()
         except Exception as error:  # noqa: BLE001 whatever it is, the copying goes on
             await self._pause(error)
         else:
-            await self._use(answer)
+            await self._use_answer(answer)
 
-    async def _ask_leader(self, request: FetchRequest) -> FetchAnswer:
+    async def _send_request(self, request: FetchRequest) -> FetchAnswer:
         self._under_way = Interruption()
         try:
             return await self._under_way.run(self._link.fetch(request))
@@ -380,7 +380,7 @@ class ReplicaFetcher:
 
     # Using the answer
 
-    async def _use(self, answer: FetchAnswer) -> None:
+    async def _use_answer(self, answer: FetchAnswer) -> None:
         if answer.error_code != ErrorCode.none.value:
             self._session.start_over(is_forgotten=True)
             self._failures += 1
@@ -400,7 +400,7 @@ class ReplicaFetcher:
         followed, position, _ = asked
         partition = followed.partition
         self._due[followed] = None
-        if not partition.follower.is_at(position):
+        if not partition.is_at(position):
             return
         try:
             if row.error_code == ErrorCode.offset_out_of_range.value:
@@ -422,13 +422,13 @@ class ReplicaFetcher:
     ) -> None:
         partition, asked_offset = followed.partition, position.offset
         if partition.log.flushing.has_pending_truncation:  # who truncated it was interrupted
-            await self._truncation.finish(partition)
+            await self._truncation.complete(partition)
         if row.records and position.offset == position.log_start_offset:
             position = await self._truncation.make_room(partition, position, row.records)
         for piece in _pieces(row.records):
-            if not partition.follower.is_at(position):  # there was an election between two turns
+            if not partition.is_at(position):  # there was an election between two turns
                 return
-            partition.follower.append(piece)
+            partition.append_as_follower(piece)
             self._quota.record(partition, len(piece))
             position = position._replace(offset=partition.log.log_end_offset)
             await self._clock.sleep(0)
@@ -436,8 +436,8 @@ class ReplicaFetcher:
             raise CorruptBatchError("the leader sent no whole batch")
         if partition.log.flush_is_due:
             self._unflushed[followed] = None
-        if partition.follower.is_at(position):
-            partition.follower.take_offsets(row.high_watermark, row.log_start_offset)
+        if partition.is_at(position):
+            partition.apply_leader_offsets(row.high_watermark, row.log_start_offset)
             followed.failures = 0
 
     def _put_off(self, followed: _Followed, reason: str) -> None:
@@ -531,7 +531,7 @@ class RemoteLeaderEndPoint:
         body = encode_fetch_request(FETCH_VERSION, request)
         prefix = request_prefix(FETCH.key, FETCH_VERSION, 0, self._client_id, len(body))
         wait_seconds = request.max_wait_ms / 1000
-        frame = await self._ask(prefix + body, extra_seconds=wait_seconds)
+        frame = await self._send_frame(prefix + body, extra_seconds=wait_seconds)
         _, position = read_response_header(frame, FETCH.key, FETCH_VERSION)
         return parse_fetch_answer(FETCH_VERSION, frame, position)
 
@@ -548,7 +548,7 @@ class RemoteLeaderEndPoint:
                 timestamp=timestamp,
                 client_id=self._client_id,
             )
-            error_code, offset = parse_offset_answer(await self._ask(question))
+            error_code, offset = parse_offset_answer(await self._send_frame(question))
             if error_code != ErrorCode.none.value:
                 return None
             if offset < 0:
@@ -556,7 +556,7 @@ class RemoteLeaderEndPoint:
             offsets.append(offset)
         return LogBounds(*offsets)
 
-    async def _ask(self, frame: bytes, extra_seconds: float = 0.0) -> memoryview:
+    async def _send_frame(self, frame: bytes, extra_seconds: float = 0.0) -> memoryview:
         timeout_seconds = self._options().replica_socket_timeout_ms / 1000 + extra_seconds
         return await self._peer.ask((frame,), timeout_seconds=timeout_seconds)
 
@@ -666,10 +666,8 @@ class FollowerTruncation:
     ) -> None:
         """The leader's history is another one from the end of an epoch on."""
         async with partition.truncating:
-            if partition.follower.is_at(position):
-                await self._truncate(
-                    partition, partition.follower.find_divergence(*diverging_epoch)
-                )
+            if partition.is_at(position):
+                await self._truncate(partition, partition.find_truncation_offset(*diverging_epoch))
 
     async def come_into_range(
         self, partition: Partition, position: FollowPosition, bounds: LogBounds
@@ -679,10 +677,10 @@ class FollowerTruncation:
         False when it does neither any more.
         """
         async with partition.truncating:
-            if not partition.follower.is_at(position):
+            if not partition.is_at(position):
                 return True
             if position.offset < bounds.log_start_offset:
-                partition.follower.start_anew(bounds.log_start_offset)
+                partition.truncate_fully(bounds.log_start_offset)
                 await self._truncations.complete_truncation(partition.log)
             elif position.offset > bounds.log_end_offset:
                 await self._truncate(partition, bounds.log_end_offset)
@@ -703,28 +701,28 @@ class FollowerTruncation:
         if start is None:
             return position
         async with partition.truncating:
-            if not partition.follower.is_at(position):
+            if not partition.is_at(position):
                 return position
-            partition.follower.start_anew(start)
+            partition.truncate_fully(start)
             await self._truncations.complete_truncation(partition.log)
         return position._replace(offset=start, log_start_offset=start)
 
-    async def finish(self, partition: Partition) -> None:
+    async def complete(self, partition: Partition) -> None:
         """Who truncated the log was interrupted."""
         async with partition.truncating:
             await self._truncations.complete_truncation(partition.log)
 
     async def _truncate(self, partition: Partition, offset: int) -> None:
         """Hold `truncating`: the log may get another owner while the disk works."""
-        position, log = partition.follower.position(), partition.log
+        position, log = partition.fetch_position(), partition.log
         try:
             prepared = None
             while prepared is None or _cut_of(log, offset) < prepared:
                 # Compaction may get further while the disk works, and then all of it goes, too.
                 prepared = _cut_of(log, offset)
                 await self._truncations.prepare_truncation(log, prepared)
-            if partition.follower.is_at(position):
-                partition.follower.truncate(offset)
+            if partition.is_at(position):
+                partition.truncate_to(offset)
         finally:
             partition.log.flushing.withdraw_truncation()
         await self._truncations.complete_truncation(partition.log)

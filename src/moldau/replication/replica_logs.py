@@ -82,7 +82,7 @@ class ReplicaLogs:
         self._images = images
         self._broker_id = broker_id
         self._clock = clock
-        self.kept = StrayReplicas(log_store)
+        self.strays = StrayReplicas(log_store)
         # Ours, but their log directory failed; and the topic, which may be made again.
         self.offline: dict[TopicPartition, TopicId] = {}
         self.may_be_new = False  # else every log that is missing was here before
@@ -100,7 +100,7 @@ class ReplicaLogs:
         for key in gone:
             del self.offline[key]
 
-    def begin(
+    def start_image(
         self,
         image: MetadataImage,
         names: Iterable[str],
@@ -122,13 +122,13 @@ class ReplicaLogs:
         for key, log in tuple(self._unopened.items()):
             fate = find_status(key, log.topic_id, -1, image, self._broker_id)
             is_unused = key not in self._partitions and self._log_store.logs.get(key) is log
-            if is_unused and fate is ReplicaStatus.SERVE:
+            if is_unused and fate is ReplicaStatus.ASSIGNED:
                 continue  # it waits for its origin, or is tried again
             del self._unopened[key]
-            if is_unused and fate is ReplicaStatus.DELETE:
+            if is_unused and fate is ReplicaStatus.DELETED:
                 await self._log_store.delete_log(key)
             elif is_unused:
-                self.kept.keep(key, log, image)
+                self.strays.mark_stray(key, log, image)
 
     def _find_new(
         self,
@@ -148,12 +148,12 @@ class ReplicaLogs:
             key not in self._log_store.logs
             and key not in self._made
             and find_origin(topic, key.partition) is None
-            and not self.kept.is_unjudged(topic, key.partition)
-            and not self._log_store.aside.has(key, topic.topic_id)
+            and not self.strays.is_unjudged(topic, key.partition)
+            and not self._log_store.stray_logs.has(key, topic.topic_id)
             and not self._log_store.is_missed(key)
         )
 
-    async def open(
+    async def open_log(
         self, key: TopicPartition, topic: TopicState, options: TopicOptions
     ) -> Log | None:
         """The log of a replica that is not served yet; None when it has to wait, or is offline."""
@@ -175,19 +175,19 @@ class ReplicaLogs:
             self.offline[key] = topic.topic_id
             return None
         self.offline.pop(key, None)
-        self.kept.on_open(key)
+        self.strays.on_open(key)
         return log
 
     async def _find(
         self, key: TopicPartition, topic: TopicState, options: TopicOptions
     ) -> Log | None:
-        await self.kept.take_back(topic, key.partition, options)
+        await self.strays.restore_log(topic, key.partition, options)
         log = self._log_store.logs.get(key)
         if log is None:
             return None
         self._made.pop(key, None)
         if not is_same_topic(log.topic_id, topic.topic_id):
-            await self.kept.make_room(key, log, self._images.current)
+            await self.strays.make_room_for(key, log, self._images.current)
             return None
         log.directory.require_online()  # its log may outlive it in the store's table
         log.update_options(options)
@@ -268,7 +268,7 @@ class ReplicaLogs:
 
         branches = self._log_store.branches
         try:
-            made = await branches.create(key, topic.topic_id, options, log, find_end)
+            made = await branches.create_branch(key, topic.topic_id, options, log, find_end)
         except StorageError:
             if not log.is_closed:
                 raise
@@ -300,7 +300,7 @@ class StrayReplicas:
 
     # Which
 
-    def begin(self, image: MetadataImage) -> None:
+    def note_start(self, image: MetadataImage) -> None:
         """The broker has said what its logs are worth, as far as the image has their states.
 
         A partition without a state is new to the controller, which takes every living replica for
@@ -313,7 +313,7 @@ class StrayReplicas:
                 self._unjudged[key] = log.topic_id
                 self._stateless.add(key)
 
-    def keep(self, key: TopicPartition, log: Log, image: MetadataImage) -> None:
+    def mark_stray(self, key: TopicPartition, log: Log, image: MetadataImage) -> None:
         """A log has no part here any more, and that is no reason to delete it."""
         self._unjudged[key] = log.topic_id
         _log.error(
@@ -327,18 +327,18 @@ class StrayReplicas:
             log.folder,
         )
 
-    async def keep_unserved(self, key: TopicPartition, log: Log, image: MetadataImage) -> None:
-        """As `keep`, of a log that the broker came with.
+    async def mark_unserved(self, key: TopicPartition, log: Log, image: MetadataImage) -> None:
+        """As `mark_stray`, of a log that the broker came with.
 
         One whose partition is elsewhere now gives its place up: it may be assigned again.
         """
         topic = image.topics.get(key.topic)
         is_elsewhere = topic is not None and is_same_topic(log.topic_id, topic.topic_id)
         if not is_elsewhere or image.find_partition(*key) is None:
-            self.keep(key, log, image)
+            self.mark_stray(key, log, image)
             return
         self._unjudged[key] = log.topic_id
-        folder = await self._log_store.aside.set_aside(key)
+        folder = await self._log_store.stray_logs.set_aside(key)
         _log.warning(
             "%s was assigned to other brokers while this one was away: its log is kept in %s. "
             "Remove the folder once the partition is well there",
@@ -346,12 +346,12 @@ class StrayReplicas:
             folder,
         )
 
-    def keep_served(
+    def mark_served(
         self, key: TopicPartition, log: Log, state: ServedState, image: MetadataImage
     ) -> None:
-        """As `keep`, of a log that was in service until now."""
+        """As `mark_stray`, of a log that was in service until now."""
         self._served[key] = state
-        self.keep(key, log, image)
+        self.mark_stray(key, log, image)
 
     def was_served(self, key: TopicPartition) -> bool:
         """Whether a log that is kept was in service since the broker was started."""
@@ -390,24 +390,26 @@ class StrayReplicas:
 
     # Setting aside and taking back
 
-    async def take_back(self, topic: TopicState, number: int, options: TopicOptions) -> None:
+    async def restore_log(self, topic: TopicState, number: int, options: TopicOptions) -> None:
         """Put the log of a topic in its place that was set aside for another one's."""
         key = TopicPartition(topic.name, number)
-        if not self._log_store.aside.has(key, topic.topic_id):
+        if not self._log_store.stray_logs.has(key, topic.topic_id):
             return
         async with self._moving:
-            if not self._log_store.aside.has(key, topic.topic_id):
+            if not self._log_store.stray_logs.has(key, topic.topic_id):
                 return  # somebody else was waiting for it, too
             log = self._log_store.logs.get(key)
             if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
                 await self._make_room(key, log, None)
                 log = None
             if log is None:
-                log = await self._log_store.aside.take_back(key, topic.topic_id, options)
+                log = await self._log_store.stray_logs.restore_log(key, topic.topic_id, options)
                 if log is not None:
                     _log.warning("%s is served again: it had been set aside", key)
 
-    async def make_room(self, key: TopicPartition, log: Log, image: MetadataImage | None) -> None:
+    async def make_room_for(
+        self, key: TopicPartition, log: Log, image: MetadataImage | None
+    ) -> None:
         """Another topic has the name now, and a log must not be taken for that one's."""
         async with self._moving:
             if self._log_store.logs.get(key) is log:
@@ -418,7 +420,7 @@ class StrayReplicas:
             await self._log_store.delete_log(key)
             return
         self._unjudged.pop(key, None)
-        folder = await self._log_store.aside.set_aside(key)
+        folder = await self._log_store.stray_logs.set_aside(key)
         _log.error(
             "%s on disk belongs to another topic of the same name, whose deletion nobody asked "
             "for: its log is kept in %s. Remove the folder if nobody needs its records",

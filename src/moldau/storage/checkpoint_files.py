@@ -284,8 +284,7 @@ def write_log_start(files: Files, folder: Path, offset: int | None) -> None:
     if offset is None:
         files.remove(path)
     else:
-        fields = {"version": _VERSION, "logStartOffset": offset, "crc": _crc_of_start(offset)}
-        files.replace(path, json.dumps(fields, separators=(",", ":")).encode())
+        _write_numbers(files, path, logStartOffset=offset)
 
 
 def read_log_start(files: Files, folder: Path) -> int:
@@ -293,19 +292,31 @@ def read_log_start(files: Files, folder: Path) -> int:
     path = folder / LOG_START_OFFSET_FILE
     if not files.exists(path):
         return 0
-    try:
-        fields = json.loads(files.read(path))
-        offset = int(fields["logStartOffset"])
-        if offset < 0 or fields["crc"] != _crc_of_start(offset):
-            raise ValueError(f"it has {fields}")
-    except (ValueError, TypeError, KeyError) as error:
-        _log.warning("%s is passed over: %s", path, error)
-        return 0
+    (offset,) = _read_numbers(files, path, "logStartOffset") or (0,)
     return offset
 
 
-def _crc_of_start(offset: int) -> int:
-    return zlib.crc32(str(offset).encode())
+def _write_numbers(files: Files, path: Path, **numbers: int) -> None:
+    """Replace a file by one with some numbers and their checksum."""
+    crc = _crc_of(numbers.values())
+    files.replace(path, _encode({"version": _VERSION, **numbers, "crc": crc}))
+
+
+def _read_numbers(files: Files, path: Path, *names: str) -> Sequence[int] | None:
+    """What `_write_numbers` has written; None where the file, which is there, makes no sense."""
+    try:
+        fields = json.loads(files.read(path))
+        found = [int(fields[name]) for name in names]
+        if min(found) < 0 or fields["crc"] != _crc_of(found):
+            raise ValueError(f"it has {fields}")
+    except (ValueError, TypeError, KeyError) as error:
+        _log.warning("%s is passed over: %s", path, error)
+        return None
+    return found
+
+
+def _crc_of(numbers: Iterable[int]) -> int:
+    return zlib.crc32(" ".join(map(str, numbers)).encode())
 
 
 # `compaction-offsets` in the folder of a log: how far its records depend on others behind them.
@@ -328,32 +339,18 @@ class CompactionOffsets(NamedTuple):
 
 
 def write_compaction_offsets(files: Files, folder: Path, offsets: CompactionOffsets) -> None:
-    fields = {
-        "version": _VERSION,
-        "comparedOffset": offsets.compared_offset,
-        "droppedOffset": offsets.dropped_offset,
-        "crc": _crc_of_compaction(offsets),
-    }
-    content = json.dumps(fields, separators=(",", ":"))
-    files.replace(folder / COMPACTION_OFFSETS_FILE, content.encode())
+    _write_numbers(
+        files,
+        folder / COMPACTION_OFFSETS_FILE,
+        comparedOffset=offsets.compared_offset,
+        droppedOffset=offsets.dropped_offset,
+    )
 
 
 def read_compaction_offsets(files: Files, folder: Path) -> CompactionOffsets:
     """Zeros where the file, which is there, makes no sense."""
     path = folder / COMPACTION_OFFSETS_FILE
-    try:
-        fields = json.loads(files.read(path))
-        found = CompactionOffsets(int(fields["comparedOffset"]), int(fields["droppedOffset"]))
-        if min(found) < 0 or fields["crc"] != _crc_of_compaction(found):
-            raise ValueError(f"it has {fields}")
-    except (ValueError, TypeError, KeyError) as error:
-        _log.warning("%s is passed over: %s", path, error)
-        return CompactionOffsets()
-    return found
-
-
-def _crc_of_compaction(offsets: CompactionOffsets) -> int:
-    return zlib.crc32(f"{offsets.compared_offset} {offsets.dropped_offset}".encode())
+    return CompactionOffsets(*_read_numbers(files, path, "comparedOffset", "droppedOffset") or ())
 
 
 # What a clean stop leaves in a log directory, for the next start.
@@ -558,7 +555,4 @@ def remove_note(files: Files, folder: Path) -> None:
 
 async def drop_note(directory: LogDirectory, folder: Path) -> None:
     """The checkpoints say what it does."""
-    try:
-        await directory.workers.run(lambda: remove_note(directory.files, folder))
-    except OSError as error:
-        raise directory.judge(error) from error
+    await directory.run(lambda: remove_note(directory.files, folder))

@@ -78,14 +78,14 @@ class Checkpoints:
         """Go on to say what the files of a directory say of these."""
         for key in missed:
             self.missed.add(key)
-            self._files[directory].keep(key)
+            self._files[directory].keep_missed(key)
 
     def forget_missed(self, topic_partition: TopicPartition) -> None:
         """It is there, or is made again, or nobody wants it any more."""
         if topic_partition in self.missed:
             self.missed.discard(topic_partition)
             for files in self._files.values():
-                files.let_go(topic_partition)
+                files.drop_missed(topic_partition)
 
     # High watermarks of logs that nobody serves
 
@@ -108,7 +108,7 @@ class Checkpoints:
     # Writing
 
     @contextlib.asynccontextmanager
-    async def hold(self, directory: LogDirectory) -> AsyncIterator[None]:
+    async def hold_writes(self, directory: LogDirectory) -> AsyncIterator[None]:
         """Write no file of a directory inside: each says what it did before."""
         async with self._files[directory].writing:
             yield
@@ -246,7 +246,7 @@ class _CheckpointFiles:
         known = {key for offsets in self._written.values() for key in offsets}
         return [key for key in known if name_when_deleted(key) == name]
 
-    def keep(self, topic_partition: TopicPartition) -> None:
+    def keep_missed(self, topic_partition: TopicPartition) -> None:
         found = self._found
         for name, offsets in (
             (RECOVERY_POINTS_FILE, found.recovery_points),
@@ -257,7 +257,7 @@ class _CheckpointFiles:
             if topic_partition in offsets:
                 self._kept.setdefault(name, {})[topic_partition] = offsets[topic_partition]
 
-    def let_go(self, topic_partition: TopicPartition) -> None:
+    def drop_missed(self, topic_partition: TopicPartition) -> None:
         for offsets in self._kept.values():
             offsets.pop(topic_partition, None)
 
@@ -300,7 +300,7 @@ class _CheckpointFiles:
                 before()
             directory.files.replace(path, encode())
 
-        async def put() -> None:
+        async def write_file() -> None:
             self._unsure.add(name)
             await directory.workers.run(replace)
             self._unsure.discard(name)
@@ -312,6 +312,6 @@ class _CheckpointFiles:
                 return
             try:
                 # Who is cancelled waits: two that write the same file would spoil it.
-                await finish_first(put())
+                await finish_first(write_file())
             except OSError as error:
                 raise directory.judge(error) from error

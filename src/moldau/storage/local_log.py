@@ -158,7 +158,7 @@ class LocalLog:
         old.seal()
         new = Segment.create(self.directory.open_files, self.folder, start, now_ms)
         self.segments = (*self.segments, new)
-        self._begin(new)
+        self._set_active(new)
         self.remember(start, (new, 0))
         return True
 
@@ -174,10 +174,10 @@ class LocalLog:
             self.segments = (*self.segments[:-1], new)
             self.remove_files((old,))
         self.end_offset = Offset(offset)
-        self._begin(new)
+        self._set_active(new)
         self.remember(offset, (new, 0))
 
-    def _begin(self, active: Segment) -> None:
+    def _set_active(self, active: Segment) -> None:
         self.active = active
         self._set_limits()
 
@@ -264,7 +264,7 @@ class LocalLog:
         self.folder, self.directory = folder, directory
         self.segments = moved.segments
         self._hints.clear()
-        self._begin(moved.active)
+        self._set_active(moved.active)
         for segment in old:
             segment.retire()
 
@@ -330,7 +330,7 @@ class LocalLog:
         self.remove_files(old)
         self.end_offset = Offset(kept[-1].truncate_to(offset))
         self._hints.clear()
-        self._begin(kept[-1])
+        self._set_active(kept[-1])
         return old
 
     def start_anew(self, offset: int) -> Sequence[Segment]:
@@ -342,7 +342,7 @@ class LocalLog:
         self.segments = (new,)
         self.end_offset = Offset(offset)
         self._hints.clear()
-        self._begin(new)
+        self._set_active(new)
         return old
 
 

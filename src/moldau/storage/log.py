@@ -20,19 +20,16 @@ part of the log (LOG-8).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvariantViolation, OffsetOutOfRangeError, StorageError
+from moldau.metrics.history import EventKind
 from moldau.model import NO_TIMESTAMP, Offset, TopicId, TopicPartition
-from moldau.records.batch_header import (
-    CONTROL_FLAG,
-    LOG_OVERHEAD_BYTES,
-    BatchHeader,
-    stamp,
-)
+from moldau.records.batch_header import CONTROL_FLAG, LOG_OVERHEAD_BYTES, BatchHeader, stamp
 from moldau.records.record_batch import DEFAULT_LIMIT_BYTES, EndTransactionMarker
 from moldau.storage.checkpoint_files import AbortedBySegment, CompactionOffsets, LeaderEpochs
 from moldau.storage.files import File
@@ -55,13 +52,17 @@ from moldau.storage.producer_snapshots import (
 from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
 from moldau.storage.rules.log_validator import check_replicated, set_log_append_time
 from moldau.storage.rules.producer_state import Duplicate, ProducerEntry, ProducerState
-from moldau.storage.rules.retention import LogFacts
+from moldau.storage.rules.retention import Deletion, LogFacts, SegmentFacts, plan_deletions
 from moldau.storage.rules.roll import should_roll
 from moldau.storage.segment import Segment
-from moldau.storage.segment_retention import plan_deletion, report_deletions
 from moldau.storage.transaction_index import AbortedTransaction
 
+_log = logging.getLogger("moldau.storage")
+
 NO_EPOCHS = EpochCache()
+MOST_DELETED_AT_ONCE = 50
+"""Each deletion of a segment renames a few files on the event loop; after so many, others have
+their turn."""
 _FILES_AT_ONCE = 4
 """As many as a truncation has open at the same time: a log, the log and the copy of a file that a
 branch shares, or an index; and one to spare for a worker that opens one meanwhile."""
@@ -92,12 +93,12 @@ class Log:
         options: TopicOptions,
         *,
         segments: tuple[Segment, ...],
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int,
         producers: ProducerState,
-        epochs: EpochCache,
         snapshots: ProducerSnapshots,
+        log_start_offset: int = 0,
+        log_end_offset: int = 0,
+        recovery_point: int = 0,
+        epochs: EpochCache = NO_EPOCHS,
         stored_epochs: EpochCache = NO_EPOCHS,
         has_aborted: bool = False,
         is_durable: bool = False,
@@ -216,12 +217,7 @@ class Log:
     # Appending
 
     def append(
-        self,
-        batch: memoryview | bytearray,
-        header: BatchHeader,
-        *,
-        leader_epoch: int,
-        now_ms: int,
+        self, batch: memoryview | bytearray, header: BatchHeader, *, leader_epoch: int, now_ms: int
     ) -> AppendResult:
         """Append one whole, checked batch as the leader; offsets and epoch are written into it.
 
@@ -275,10 +271,8 @@ class Log:
         """Go on at a later offset, as a log does that this one copies: it ends in a gap."""
         self.require_usable()
         now_ms = self.directory.clock.now_ms()
-        try:
+        with self.directory.judging():
             self._local.skip_to(offset, now_ms)
-        except OSError as error:
-            raise self.directory.judge(error) from error
         self.flushing.snapshot_due(offset, self.producers.to_store())
         self.flushing.folder_changed = True
         if self.flushing.dirty_since_ms is None:
@@ -441,10 +435,8 @@ class Log:
         """What a `read_committed` reader of a range has to skip (TXP-4). May read files."""
         if not self._has_aborted:
             return ()
-        try:
+        with self.directory.judging():
             return find_aborted(self.segments, start_offset, end_offset)
-        except OSError as error:
-            raise self.directory.judge(error) from error
 
     def digest_aborted(self) -> AbortedBySegment:
         """What the index of each segment with aborted transactions holds."""
@@ -482,22 +474,51 @@ class Log:
         Not more than a few dozen at a time: call it again until nothing is left to delete.
         """
         self.require_usable()
-        try:
-            facts = LogFacts(self.log_start_offset, high_watermark, self.log_end_offset)
+        with self.directory.judging():
+            log = LogFacts(self.log_start_offset, high_watermark, self.log_end_offset)
             policies = self.directory.retention_policies(self.options)
-            plan = plan_deletion(self.directory.files, self.segments, facts, policies, now_ms)
+            facts = [self._facts_of(segment) for segment in self.segments]
+            plan = plan_deletions(facts, log, policies, now_ms, MOST_DELETED_AT_ONCE)
             count = sum(deletion.count for deletion in plan)
             if count == len(self.segments):
                 self._roll(self.log_end_offset, self.log_end_offset, now_ms)
             if count:
-                report_deletions(self.topic_partition, self.segments, plan, self.directory)
+                self._report_deletions(plan)
                 old = self._local.drop_oldest(count)
                 self.advance_start(self.segments[0].base_offset)
                 self._local.remove_files(old)
                 self._remove_snapshots(old)
-        except OSError as error:
-            raise self.directory.judge(error) from error
         return count
+
+    def _facts_of(self, segment: Segment) -> SegmentFacts:
+        timestamp = segment.largest_timestamp()
+        modified_ms = self.directory.files.modified_ms(segment.path) if timestamp < 0 else 0
+        return SegmentFacts(segment.base_offset, segment.size_bytes, timestamp, modified_ms)
+
+    def _report_deletions(self, plan: Sequence[Deletion]) -> None:
+        """A line for each reason, however many segments go for it."""
+        segments, figures, first = self.segments, self.directory.figures, 0
+        for deletion in plan:
+            count = deletion.count
+            going = segments[first : first + count]
+            first += count
+            begin_offset, end_offset = going[0].base_offset, segments[first].base_offset
+            size_bytes = sum(segment.size_bytes for segment in going)
+            message = (
+                f"deleted offsets {begin_offset} to {end_offset - 1}, {size_bytes} bytes in "
+                f"{count} segment{'' if count == 1 else 's'}: {deletion.reason}"
+            )
+            _log.info("%s: %s", self.topic_partition, message)
+            figures.deleted_segments += count
+            figures.deleted_bytes += size_bytes
+            self.directory.history.note(
+                EventKind.DELETION,
+                str(self.topic_partition),
+                message,
+                first_offset=begin_offset,
+                end_offset=end_offset,
+                reason=deletion.reason,
+            )
 
     def _remove_snapshots(self, segments: Sequence[Segment]) -> None:
         self._snapshots.remove([segment.base_offset for segment in segments])
@@ -524,25 +545,24 @@ class Log:
         Its files are complete and durable, and the first start after a crash would do the same.
         """
         self.require_usable()
-        self.flushing.begin_truncation()
-        try:
+        with self._disturbing():
             self._local.replace(old, new)
             self._remove_snapshots(old[1:])  # where the first one began, a segment still does
-        except OSError as error:
-            raise self.directory.fail(error) from error
-        finally:
-            self.flushing.end_truncation()
 
     def finish_swap(self, segment: Segment) -> None:
         """Give the files of a segment that was put in the place of others their lasting names."""
         self.require_usable()
-        if segment.is_deleted:
-            return
+        if not segment.is_deleted:
+            with self._disturbing():
+                segment.enter_stage("")
+
+    @contextlib.contextmanager
+    def _disturbing(self) -> Iterator[None]:
+        """Flushes and lookups that are under way find nothing valid."""
         self.flushing.begin_truncation()
         try:
-            segment.enter_stage("")
-        except OSError as error:
-            raise self.directory.fail(error) from error
+            with self.directory.failing():
+                yield
         finally:
             self.flushing.end_truncation()
 
@@ -587,15 +607,13 @@ class Log:
         self._require_files()
         local = self._local
         self.truncations += 1
-        try:
+        with self.directory.failing():
             self.flushing.begin_truncation()
             self.flushing.begin_pending_truncation()
             self._remove_snapshots(local.truncate_to(offset))
             # The batch may begin before the log's start, whose offsets are not given again.
             local.end_offset = max(local.end_offset, min(Offset(offset), self.log_start_offset))
             self._finish_truncation()
-        except OSError as error:
-            raise self.directory.fail(error) from error
 
     def truncate_fully(self, start_at: int) -> None:
         """Remove everything; the log goes on at an offset, which is its first then.
@@ -605,7 +623,7 @@ class Log:
         self.require_usable()
         self._require_files()
         self.truncations += 1
-        try:
+        with self.directory.failing():
             self.flushing.begin_truncation()
             self.flushing.begin_pending_truncation()
             self._local.start_anew(start_at)
@@ -613,16 +631,12 @@ class Log:
             self._epochs.cache = NO_EPOCHS
             self.log_start_offset = Offset(start_at)
             self._finish_truncation()
-        except OSError as error:
-            raise self.directory.fail(error) from error
 
     def _require_files(self) -> None:
         """A truncation opens files when it has changed others: too few handles have to be noticed
         before it begins."""
-        try:
+        with self.directory.judging():
             self.directory.open_files.require_room(self._local.active.path, _FILES_AT_ONCE)
-        except OSError as error:
-            raise self.directory.judge(error) from error
 
     def _finish_truncation(self) -> None:
         end_offset = self.log_end_offset
@@ -650,12 +664,10 @@ class Log:
     async def shut_down(self) -> None:
         """Flush and close so that the next start has nothing to recover."""
         self.require_usable()
-        try:
+        with self.directory.judging():
             self._local.active.seal()
             self.flushing.snapshot_due(self.log_end_offset, self.producers.to_store())
-        except OSError as error:
-            raise self.directory.judge(error) from error
-        await self.flushing.finish()
+        await self.flushing.flush_all()
         self.close()
 
     def close(self) -> None:

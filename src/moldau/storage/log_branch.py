@@ -73,7 +73,7 @@ class LogBranches:
         self._options = options
         self._unique_id = unique_id
 
-    async def create(
+    async def create_branch(
         self,
         topic_partition: TopicPartition,
         topic_id: TopicId | None,
@@ -149,11 +149,7 @@ async def _try_often(
 
 
 def _build_branch(
-    source: Log,
-    name: str,
-    topic_id: TopicId | None,
-    stable_offset: int,
-    disturbances: int,
+    source: Log, name: str, topic_id: TopicId | None, stable_offset: int, disturbances: int
 ) -> tuple[LogDirectory, Path, LogNote] | None:
     """Make a folder with what is in a log up to an offset; all of it was flushed (BRA-3).
 

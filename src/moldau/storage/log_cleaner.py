@@ -75,7 +75,7 @@ _NEVER_MS = 365 * 24 * 3600 * 1000
 _SMALLEST_SLICE_BYTES = 4096
 
 
-class _Survey(NamedTuple):
+class LogSurvey(NamedTuple):
     """A log as it was measured."""
 
     log: Log
@@ -97,9 +97,7 @@ class LogCleaner:
         self._pace = Throttler(clock, lambda: options().log_cleaner_io_max_bytes_per_second)
 
     async def clean_dirtiest(
-        self,
-        logs: Mapping[TopicPartition, Log],
-        high_watermarks: Mapping[TopicPartition, Offset],
+        self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, Offset]
     ) -> bool:
         """Compact the log that needs it most; False when none does, or it has to wait."""
         self._uncleanable.intersection_update(logs.values())
@@ -127,7 +125,7 @@ class LogCleaner:
             and log not in self._uncleanable
         )
 
-    async def _survey(self, log: Log, high_watermark: int) -> _Survey | None:
+    async def _survey(self, log: Log, high_watermark: int) -> LogSurvey | None:
         """Measure a log; None when there is nothing to do yet."""
         offsets = DirtyLog(
             log.log_start_offset,
@@ -146,22 +144,14 @@ class LogCleaner:
         cleanable = survey(facts, offsets, terms, self._clock.now_ms())
         if not is_due(cleanable, terms.min_cleanable_dirty_ratio):
             return None
-        return _Survey(log, segments, truncations, facts, cleanable, terms)
+        return LogSurvey(log, segments, truncations, facts, cleanable, terms)
 
-    async def _clean(self, found: _Survey) -> bool:
+    async def _clean(self, found: LogSurvey) -> bool:
         log = found.log
         before_bytes, before_count = log.size_bytes, len(log.segments)
         figures, began = log.directory.figures, self._clock.monotonic()
         try:
-            await CompactionRound(
-                log,
-                found.segments,
-                found.truncations,
-                found.facts,
-                found.cleanable,
-                found.terms,
-                self._round_terms(),
-            ).run()
+            await CompactionRound(found, self._round_terms()).run()
         except DisturbedError:
             return False
         except StorageError as error:
@@ -237,7 +227,7 @@ T = TypeVar("T")
 _SECRET_BYTES = 16
 _AGAIN_SECONDS = 1.0
 
-_Take = Callable[[memoryview, BatchHeader, bool], bool]
+_ProcessBatch = Callable[[memoryview, BatchHeader, bool], bool]
 """Gets a batch, its header and whether it is the last one of its segment; False to stop."""
 
 
@@ -265,26 +255,15 @@ class _Slice(NamedTuple):
 class CompactionRound:
     """Used once."""
 
-    def __init__(
-        self,
-        log: Log,
-        segments: Sequence[Segment],
-        truncations: int,
-        facts: Sequence[DirtySegment],
-        cleanable: Cleanable,
-        cleaning: CleaningTerms,
-        terms: RoundTerms,
-    ) -> None:
-        """`segments` are those of the log when `facts` were gathered of them, and so often it had
-        been truncated then."""
-        self._log = log
-        self._segments = segments
-        self._truncations = truncations
-        self._facts = facts
-        self._cleanable = cleanable
-        self._cleaning = cleaning
+    def __init__(self, found: LogSurvey, terms: RoundTerms) -> None:
+        self._log = log = found.log
+        self._segments = segments = found.segments
+        self._truncations = found.truncations
+        self._facts = found.facts
+        self._cleanable = found.cleanable
+        self._cleaning = found.terms
         self._terms = terms
-        first_dirty, end_offset, *_ = cleanable
+        first_dirty, end_offset, *_ = found.cleanable
         self._keys = KeyMap(
             terms.max_keys, first_dirty, end_offset - first_dirty, urandom(_SECRET_BYTES)
         )
@@ -293,7 +272,7 @@ class CompactionRound:
         self._transactions = TransactionData(self._aborted)
         self._dropped_offset = 0  # behind the last batch past its horizon that lost something
         self._noted: CompactionOffsets | None = None  # in the folder, by this round
-        self._reading = segments
+        self._reading: Sequence[Segment] = segments
         self._disturbances = log.disturbances
 
     async def run(self) -> None:
@@ -316,7 +295,7 @@ class CompactionRound:
         self._aborted = await self._in_worker(lambda: self._find_aborted(end_offset))
         self._transactions = TransactionData(self._aborted)
 
-        def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
+        def process_batch(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
             if header.last_offset < first_dirty:
                 return True
             if not map_batch(self._keys, batch, header, self._aborted, first_dirty):
@@ -327,7 +306,7 @@ class CompactionRound:
 
         for number, segment in enumerate(self._segments[:-1]):
             if starts[number + 1] > first_dirty and starts[number] < end_offset:
-                if not await self._read_through(segment, take):
+                if not await self._read_through(segment, process_batch):
                     return
                 # Behind its last batch there may be nothing, up to the next segment.
                 self._keys.end_offset = max(self._keys.end_offset, starts[number + 1])
@@ -395,7 +374,7 @@ class CompactionRound:
         last = next((segment for segment in reversed(old) if segment.size_bytes), old[-1])
         changed, handed_over = False, 0
 
-        def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
+        def process_batch(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
             nonlocal changed
             left = compact_batch(
                 batch,
@@ -416,17 +395,17 @@ class CompactionRound:
                 new.append(left, len(left), header.last_offset, youngest_ms, interval)
             return True
 
-        def take_and_write_back(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
+        def process_and_write_back(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
             """So that the sync at the end does not hand the disk all of it at once."""
             nonlocal handed_over
-            wants_more = take(batch, header, is_last)
+            wants_more = process_batch(batch, header, is_last)
             if new.size_bytes - handed_over >= STEP_BYTES:
                 new.write_back()
                 handed_over = new.size_bytes
             return wants_more
 
         for segment in old:
-            await self._read_through(segment, take_and_write_back, written=new)
+            await self._read_through(segment, process_and_write_back, written=new)
         await self._in_worker(lambda: self._complete(new, old))
         return changed
 
@@ -450,10 +429,8 @@ class CompactionRound:
             await self._in_worker(lambda: write_compaction_offsets(files, folder, offsets))
             self._noted = offsets
             self._require_undisturbed(old)
-        try:
+        with self._log.directory.failing():
             new.enter_stage(SWAP_SUFFIX)
-        except OSError as error:
-            raise self._log.directory.fail(error) from error
         await self._sync_folder()
         self._require_undisturbed(old)
         # Before anything is gone: a follower that comes now must not go on from before it (REP-9).
@@ -510,13 +487,13 @@ class CompactionRound:
     # In workers
 
     async def _read_through(
-        self, segment: Segment, take: _Take, written: Segment | None = None
+        self, segment: Segment, process: _ProcessBatch, written: Segment | None = None
     ) -> bool:
         """Hand every batch of a segment on, slice by slice, until it wants no more: then False."""
         position, end = 0, segment.size_bytes
         while position < end:
             before = written.size_bytes if written is not None else 0
-            work = partial(self._read_slice, segment, position, end, take)
+            work = partial(self._read_slice, segment, position, end, process)
             done = await self._in_worker(work)
             if not done.wants_more:
                 return False
@@ -525,7 +502,7 @@ class CompactionRound:
             position += done.read_bytes
         return True
 
-    def _read_slice(self, segment: Segment, start: int, end: int, take: _Take) -> _Slice:
+    def _read_slice(self, segment: Segment, start: int, end: int, process: _ProcessBatch) -> _Slice:
         """Blocks. Reads at least one batch, however large."""
         data = _read_whole_batches(segment, start, min(self._terms.slice_bytes, end - start))
         position = 0
@@ -538,7 +515,7 @@ class CompactionRound:
             header = read_header(data, position)
             batch = data[position : position + size_bytes]
             position += size_bytes
-            if not take(batch, header, start + position == end):
+            if not process(batch, header, start + position == end):
                 return _Slice(position, False)
         if not position:
             raise CorruptBatchError(f"{segment} is cut short at byte {start}")

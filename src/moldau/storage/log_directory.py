@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from moldau.clock import Clock
 from moldau.config.topic_options import TopicOptions
@@ -27,11 +27,12 @@ from moldau.metrics.figures import StorageFigures
 from moldau.metrics.history import History
 from moldau.storage.files import SCARCITY, FailedSyncError, Files, OpenFiles
 from moldau.storage.rules.file_names import LOSS_FILE
-from moldau.storage.rules.retention import RetentionPolicy
-from moldau.storage.segment_retention import kafka_policies
+from moldau.storage.rules.retention import RetentionPolicy, kafka_policies
 from moldau.workers import Workers
 
 _log = logging.getLogger("moldau.storage")
+
+T = TypeVar("T")
 
 RetentionPolicies: TypeAlias = Callable[[TopicOptions], Iterable[RetentionPolicy]]
 """Why segments of a topic with these options may be deleted."""
@@ -131,6 +132,27 @@ class LogDirectory:
             return StorageError(f"too many files are open: {error}; raise the limit (ulimit -n)")
         return self.fail(error)
 
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[None]:
+        """Judge an error of the operating system inside; the caller gets a `StorageError`."""
+        try:
+            yield
+        except OSError as error:
+            raise self.judge(error) from error
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """Take the folder offline for an error of the operating system inside."""
+        try:
+            yield
+        except OSError as error:
+            raise self.fail(error) from error
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do work on the folder in a worker; an error of the operating system is judged."""
+        with self.judging():
+            return await self.workers.run(work)
+
     def refusal(self) -> StorageError:
         return StorageError(f"the log directory {self.folder} is offline: {self.failure}")
 
@@ -184,13 +206,13 @@ class Throttler:
 
     async def wait(self, moved_bytes: int) -> None:
         """Wait as long as these bytes may take, and those of others that share the allowance."""
-        self._pay()
+        self._update_debt()
         self._owed_bytes += moved_bytes
         while (seconds := self._owed_bytes / max(self._rate(), 1.0)) >= _SHORTEST_SECONDS:
             await self._clock.sleep(min(seconds, _LONGEST_SECONDS))
-            self._pay()
+            self._update_debt()
 
-    def _pay(self) -> None:
+    def _update_debt(self) -> None:
         now = self._clock.monotonic()
         paid_bytes = (now - self._paid_until) * max(self._rate(), 1.0)
         self._owed_bytes = max(0.0, self._owed_bytes - paid_bytes)

@@ -43,12 +43,7 @@ from moldau.storage.log_loader import LoadTerms, empty_folder, load_log
 from moldau.storage.log_move import LogMove, find_departure, remove_departure, remove_folder
 from moldau.storage.log_moves import LogMoves
 from moldau.storage.log_table import StrayLog, find_stray_logs
-from moldau.storage.rules.file_names import (
-    LOCK_FILE,
-    LOSS_FILE,
-    FolderKind,
-    find_partition_folder,
-)
+from moldau.storage.rules.file_names import LOCK_FILE, LOSS_FILE, FolderKind, find_partition_folder
 from moldau.storage.rules.log_move import Departure, find_replaced, judge_departure
 from moldau.storage.rules.recovery_plan import find_missed
 
@@ -70,7 +65,7 @@ class FolderTerms(NamedTuple):
     may not know of them yet."""
     departures: Mapping[TopicPartition, Path]
     """Where logs were about to move to when the broker stopped."""
-    aside: Sequence[StrayLog]
+    stray_logs: Sequence[StrayLog]
     """Out of service, and to be taken back when their topics are there again."""
     aborted: Mapping[TopicPartition, AbortedBySegment]
     """What the transaction indexes of the logs should hold."""
@@ -131,7 +126,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         futures=futures,
         notes=notes,
         departures=departures,
-        aside=find_stray_logs(files, strays),
+        stray_logs=find_stray_logs(files, strays),
         aborted=read_aborted(files, folder),
         deleted=deleted,
         may_have_lost=files.exists(folder / LOSS_FILE),
@@ -239,7 +234,7 @@ class InterruptedMoves:
         self._replaced = _leave_out_replaced(surveys)
         self._lacking = _leave_out_departed(surveys, directories)
 
-    async def finish(
+    async def finish_moves(
         self,
         logs: Mapping[TopicPartition, Log],
         checkpoints: Checkpoints,
@@ -350,19 +345,15 @@ async def _remove_replaced(
     """Return when it will not be found again: the note that tells the two apart goes next."""
     with contextlib.suppress(StorageError):  # then the directory is offline, and the note stays
         remove_folder(directory, folder, topic_partition, unique_id)
-    try:
+    with contextlib.suppress(StorageError), directory.failing():
         await directory.workers.run(lambda: directory.files.sync_folder(directory.folder))
-    except OSError as error:
-        directory.fail(error)
 
 
 async def _remove_departure(directory: LogDirectory, folder: Path) -> None:
     """It was not replaced."""
     if directory.failure is None:
-        try:
+        with contextlib.suppress(StorageError), directory.failing():
             await directory.workers.run(lambda: remove_departure(directory.files, folder))
-        except OSError as error:
-            directory.fail(error)
 
 
 _MAKE_ROOM = (

@@ -133,7 +133,7 @@ class LogFlush:
         end_offset = self._local.end_offset
         return end_offset if self._doomed_from is None else min(end_offset, self._doomed_from)
 
-    async def finish(self) -> None:
+    async def flush_all(self) -> None:
         """Flush, with everything that waits for a flush, even if no batch does."""
         await self.flush()
         epochs = self._epochs.to_store(self._local.end_offset)
@@ -146,7 +146,7 @@ class LogFlush:
             await self._next_flush()
 
     @contextlib.asynccontextmanager
-    async def hold(self) -> AsyncIterator[None]:
+    async def hold_flushes(self) -> AsyncIterator[None]:
         """Begin no flush inside: the recovery point stays where it is, appends go on.
 
         For whoever puts files in the place of ours and has to promise as much of them as we do of

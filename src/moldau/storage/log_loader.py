@@ -134,11 +134,7 @@ def create_log(
         directory,
         options,
         segments=(segment,),
-        log_start_offset=0,
-        log_end_offset=0,
-        recovery_point=0,
         producers=ProducerState(producer_expiration_ms),
-        epochs=EpochCache(),
         snapshots=ProducerSnapshots(directory.files, folder),
         is_durable=True,
     )
@@ -742,9 +738,5 @@ def _make_ready(directory: LogDirectory, copies: Sequence[Segment]) -> None:
 
 def _create(directory: LogDirectory, segment: Segment, base_offset: int) -> Segment:
     return Segment.create(
-        directory.open_files,
-        segment.path.parent,
-        base_offset,
-        segment.created_ms,
-        CLEANED_SUFFIX,
+        directory.open_files, segment.path.parent, base_offset, segment.created_ms, CLEANED_SUFFIX
     )

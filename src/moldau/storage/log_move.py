@@ -133,7 +133,7 @@ class LogMove:
 
     async def pause(self) -> None:
         """The broker stops: leave the copy so that the next start goes on with it."""
-        self._let_go()
+        self._release_log()
         if self._future is None or self._cut_to is not None or self.target.failure is not None:
             return
         await self._future.shut_down()
@@ -142,12 +142,12 @@ class LogMove:
 
     def abandon(self) -> None:
         """Throw the copy away."""
-        self._let_go()
+        self._release_log()
         if self._future is not None:
             self._future.close()
         remove_folder(self.target, self.folder, self.topic_partition, self._unique_id())
 
-    def _let_go(self) -> None:
+    def _release_log(self) -> None:
         self.log.is_moving = False
         self.log.on_truncated = None
         leaving, self._leaving = self._leaving, None
@@ -176,12 +176,12 @@ class LogMove:
         future, log, target = self._require_future(), self.log, self.target
         await self._catch_up()
         await self._flush(future)
-        async with log.flushing.hold():
+        async with log.flushing.hold_flushes():
             await self._catch_up(is_paced=False)
             await self._flush(future)
             await self._note_departure()
             # After a power loss the old folder may be the log again, and needs its checkpoints.
-            async with self._checkpoints.hold(log.directory):
+            async with self._checkpoints.hold_writes(log.directory):
                 for _ in range(_TRIES):
                     noted_start = await self._write_note()
                     await self._catch_up(is_paced=False)
@@ -205,7 +205,7 @@ class LogMove:
     async def _copy_slice(self) -> tuple[int, bool]:
         """Copy what comes next; returns its size, and whether there is more."""
         future, log = self._require_future(), self.log
-        await self._cut(future)
+        await self._apply_truncation(future)
         start = max(future.log_end_offset, log.log_start_offset)
         found = self._read(start, self._options().replica_fetch_max_bytes)
         disturbances = log.disturbances
@@ -216,10 +216,8 @@ class LogMove:
             return 0, False
 
         def copy() -> int:
-            try:
+            with log.directory.judging():
                 data = memoryview(records.read())
-            except OSError as error:
-                raise log.directory.judge(error) from error
             if log.disturbances != disturbances or self._cut_to is not None:
                 return 0  # half of it may be of other batches
             future.append_replicated(data)
@@ -239,7 +237,7 @@ class LogMove:
         end_offset = self.log.log_end_offset
         return self.log.read(offset, max_bytes, end_offset=end_offset, min_one=True)
 
-    async def _cut(self, future: Log) -> None:
+    async def _apply_truncation(self, future: Log) -> None:
         """Take away what the log has lost to a truncation; who did that before was interrupted."""
         while self._cut_to is not None or future.flushing.has_pending_truncation:
             if self._cut_to is not None:
@@ -306,7 +304,7 @@ class LogMove:
 
     async def _flush(self, future: Log) -> None:
         self._unflushed_bytes = 0
-        await finish_first(future.flushing.finish())
+        await finish_first(future.flushing.flush_all())
 
     # Changing places: no `await` from the tail on
 
@@ -323,10 +321,8 @@ class LogMove:
         if found.slice is not None:
             if found.end_offset < log.log_end_offset:
                 return False
-            try:
+            with log.directory.judging():
                 data = found.slice.read()
-            except OSError as error:
-                raise log.directory.judge(error) from error
             future.append_replicated(memoryview(data))
         is_truncating = log.flushing.is_truncating
         return noted_start == log.log_start_offset and may_replace(
@@ -336,16 +332,14 @@ class LogMove:
     def _take_place(self, future: Log) -> None:
         log, source, target = self.log, self.log.directory, self.target
         folder = target.folder / partition_folder_name(self.topic_partition)
-        try:
+        with target.failing():
             target.files.rename(self.folder, folder)
-        except OSError as error:
-            raise target.fail(error) from error
         log.take_over(future, folder, target)
         source.log_count -= 1
         target.log_count += 1
         self.is_done = True
         self._leaving = None  # it goes with its folder
-        self._let_go()
+        self._release_log()
 
     async def _retire(self, source: LogDirectory, old_folder: Path) -> None:
         """As `_try_to_retire`, also where too many files are open for a moment."""
@@ -369,10 +363,7 @@ class LogMove:
             return  # the note stays: the next start knows which of the two is the log
         unique_id = self._unique_id()
         remove_folder(source, old_folder, self.topic_partition, unique_id)
-        try:
-            await source.workers.run(lambda: source.files.sync_folder(source.folder))
-        except OSError as error:
-            raise source.judge(error) from error
+        await source.run(lambda: source.files.sync_folder(source.folder))
         await self._in_worker(lambda: remove_note(target.files, log.folder))
         await self._checkpoints.write(source)
 
@@ -380,11 +371,7 @@ class LogMove:
 
     async def _at_source(self, work: Callable[[], T]) -> T:
         """What is done in the old folder: its own disk answers for it."""
-        source = self.log.directory
-        try:
-            return await finish_first(source.workers.run(work))
-        except OSError as error:
-            raise source.judge(error) from error
+        return await finish_first(self.log.directory.run(work))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         """What is begun comes to its end: nobody else may touch the copy meanwhile."""
@@ -437,7 +424,7 @@ class _CopyDirectory(LogDirectory):
             directory.workers,
             directory.clock,
             random=directory.random,
-            on_failure=lambda folder, error: _fail(directory, error),
+            on_failure=lambda folder, error: _fail_unless_full(directory, error),
             figures=directory.figures,
             history=directory.history,
         )
@@ -449,7 +436,7 @@ class _CopyDirectory(LogDirectory):
         pass
 
 
-def _fail(directory: LogDirectory, error: OSError) -> None:
+def _fail_unless_full(directory: LogDirectory, error: OSError) -> None:
     """A copy that has no room is given up, and the logs in its directory go on."""
     if error.errno not in NO_ROOM or isinstance(error, FailedSyncError):
         directory.fail(error)
@@ -502,10 +489,8 @@ def load_future(
 
 
 def _last_header_of_original(log: Log, end_offset: int) -> bytes | None:
-    try:
+    with log.directory.judging():  # its own disk, and not the copy's
         return _last_header(log, end_offset)
-    except OSError as error:  # of its own disk, and not of the copy's
-        raise log.directory.judge(error) from error
 
 
 def _last_header(log: Log, end_offset: int) -> bytes | None:

@@ -56,7 +56,7 @@ class LogMoves:
         )
         self._moves: dict[TopicPartition, LogMove] = {}  # in the order in which they were asked for
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._wanted: dict[TopicPartition, Path] = {}  # of logs that are not there yet
+        self._requested: dict[TopicPartition, Path] = {}  # of logs that are not there yet
         self._changed = asyncio.Event()
         self._changing = asyncio.Lock()  # held while a move is begun or called off
         self._tasks = TaskSupervisor(_report)
@@ -79,19 +79,19 @@ class LogMoves:
                 return directory
         raise LogDirNotFoundError(f"{folder} is none of the log directories of this broker")
 
-    def want(self, topic_partition: TopicPartition, folder: Path) -> None:
+    def request_directory(self, topic_partition: TopicPartition, folder: Path) -> None:
         """Have a log made in this directory, once it is."""
-        self._wanted[topic_partition] = self.require_directory(folder).folder
+        self._requested[topic_partition] = self.require_directory(folder).folder
 
-    def take_wanted(self, topic_partition: TopicPartition) -> LogDirectory | None:
+    def pop_requested_directory(self, topic_partition: TopicPartition) -> LogDirectory | None:
         """Where a log is to be made, if somebody has asked for a directory that can be used."""
-        folder = self._wanted.pop(topic_partition, None)
+        folder = self._requested.pop(topic_partition, None)
         for directory in self._directories:
             if directory.folder == folder and directory.failure is None:
                 return directory
         return None
 
-    async def begin(self, log: Log, folder: Path) -> None:
+    async def start_move(self, log: Log, folder: Path) -> None:
         """Move a log to a directory; a move of it to another one is called off.
 
         Returns when the copy is there, still empty; it is filled by `run`.
@@ -110,15 +110,15 @@ class LogMoves:
             if any(each.failure is not None for each in self._directories):
                 # A copy may be in there, and a log has one at most.
                 raise StorageError("nothing is moved while a log directory is offline")
-            await self._add(log, target)
+            await self._create_move(log, target)
 
-    async def _add(self, log: Log, target: LogDirectory) -> None:
+    async def _create_move(self, log: Log, target: LogDirectory) -> None:
         name = future_folder_name(log.topic_partition, self._unique_id())
         if name is None:
             raise InvalidTopicError(
                 f"the name of {log.topic_partition} is too long to move it to another directory"
             )
-        move = self._move(log, target, target.folder / name)
+        move = self._make_move(log, target, target.folder / name)
         try:
             await move.create()
         except KafkaError:
@@ -127,7 +127,7 @@ class LogMoves:
             raise
         self._changed.set()
 
-    def _move(self, log: Log, target: LogDirectory, folder: Path) -> LogMove:
+    def _make_move(self, log: Log, target: LogDirectory, folder: Path) -> LogMove:
         move = self._moves[log.topic_partition] = LogMove(
             log,
             target,
@@ -139,7 +139,7 @@ class LogMoves:
         )
         return move
 
-    async def cancel(self, topic_partition: TopicPartition) -> None:
+    async def cancel_move(self, topic_partition: TopicPartition) -> None:
         """Call a move off, if there is one: its log is about to go."""
         if topic_partition in self._moves or topic_partition in self._running:
             async with self._changing:  # it may be called off already
@@ -181,12 +181,12 @@ class LogMoves:
                 await self._resume(log, target, folder)
 
     async def _resume(self, log: Log, target: LogDirectory, folder: Path) -> None:
-        move = self._move(log, target, folder)
+        move = self._make_move(log, target, folder)
         try:
             if not await move.resume():
                 self._forget(move)
                 move.abandon()
-                await self._add(log, target)
+                await self._create_move(log, target)
         except KafkaError as error:
             self._forget(move)
             _log.error("%s is not moved to %s: %s", log.topic_partition, target.folder, error)

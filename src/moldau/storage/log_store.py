@@ -65,7 +65,7 @@ from moldau.storage.rules.file_names import (
     partition_folder_name,
     stray_folder_name,
 )
-from moldau.storage.segment_retention import kafka_policies
+from moldau.storage.rules.retention import kafka_policies
 from moldau.workers import Workers
 
 _log = logging.getLogger("moldau.storage")
@@ -119,14 +119,11 @@ class LogStore:
         self.identities = MetaPropertiesEnsemble(self._new_id)
         self.checkpoints = Checkpoints(self.logs)
         self.moves = LogMoves(
-            self.logs,
-            self._directories,
-            self.checkpoints,
-            clock,
-            options,
-            self._unique_id,
+            self.logs, self._directories, self.checkpoints, clock, options, self._unique_id
         )
-        self.aside = StrayLogs(self._table, self.checkpoints, self.moves, options, self._unique_id)
+        self.stray_logs = StrayLogs(
+            self._table, self.checkpoints, self.moves, options, self._unique_id
+        )
         self.branches = LogBranches(self._table, self.checkpoints, options, self._unique_id)
         self._maintenance = Maintenance(self.logs, self.checkpoints, clock, workers, options)
 
@@ -147,7 +144,7 @@ class LogStore:
             for directory, terms in surveys.items():
                 self.checkpoints.note_high_watermarks(terms.offsets, terms.partition_folders)
                 await self._load_if_well(directory, terms, options_of)
-            await interrupted.finish(self.logs, self.checkpoints, self.moves, self._unique_id)
+            await interrupted.finish_moves(self.logs, self.checkpoints, self.moves, self._unique_id)
             for key in self.logs:  # a move has ended that was interrupted
                 self.checkpoints.forget_missed(key)
             await remove_deleted(surveys, self.checkpoints)
@@ -175,7 +172,7 @@ class LogStore:
         self._directories.append(directory)
         try:
             terms = await self._take_folder(directory)
-            self.aside.add(directory, terms.aside)
+            self.stray_logs.add(directory, terms.stray_logs)
             self.checkpoints.add(directory, terms.offsets)
             surveys[directory] = terms
         except OSError as error:
@@ -272,7 +269,7 @@ class LogStore:
     ) -> Log:
         if not is_new and any(each.failure is not None for each in self._directories):
             raise StorageError(f"the log of {topic_partition} may be in an offline directory")
-        directory = self.moves.take_wanted(topic_partition) or self._choose_directory()
+        directory = self.moves.pop_requested_directory(topic_partition) or self._choose_directory()
         self._table.note_choice(topic_partition, directory)
         await self.checkpoints.forget(topic_partition, directory)
         folder = directory.folder / partition_folder_name(topic_partition)
@@ -285,10 +282,7 @@ class LogStore:
                 write_partition_metadata(self._files, folder / PARTITION_METADATA_FILE, topic_id)
             return create_log(directory, folder, topic_partition, topic_id, options, expiration_ms)
 
-        try:
-            return await self._workers.run(create)
-        except OSError as error:
-            raise directory.judge(error) from error
+        return await directory.run(create)
 
     def _choose_directory(self) -> LogDirectory:
         online = [each for each in self._directories if each.failure is None]
@@ -298,7 +292,7 @@ class LogStore:
 
     async def delete_log(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service; its files go when `file.delete.delay.ms` is over."""
-        await self.moves.cancel(topic_partition)
+        await self.moves.cancel_move(topic_partition)
         log = self.logs.get(topic_partition)
         if log is None:
             return
@@ -310,7 +304,7 @@ class LogStore:
 
     async def retire_log(self, topic_partition: TopicPartition) -> Path:
         """Take a log out of service for good, and keep its files; returns their folder."""
-        await self.moves.cancel(topic_partition)
+        await self.moves.cancel_move(topic_partition)
         self.checkpoints.take_high_watermark(topic_partition)
         name = stray_folder_name(topic_partition, self._unique_id())
         return self._table.take_out(self.logs[topic_partition], name)
@@ -318,11 +312,7 @@ class LogStore:
     async def accept_incomplete(self, log: Log) -> None:
         """What a log has lost inside is known now, and it is served as it is."""
         log.is_incomplete = False
-        path = log.folder / INCOMPLETE_FILE
-        try:
-            await self._workers.run(partial(self._files.remove, path))
-        except OSError as error:
-            raise log.directory.judge(error) from error
+        await log.directory.run(partial(self._files.remove, log.folder / INCOMPLETE_FILE))
 
     # Facts
 
@@ -334,11 +324,14 @@ class LogStore:
         """The cluster knows which logs may have holes: the folders need not say so any more."""
         for directory in self._directories:
             if directory.failure is None:
-                path = directory.folder / LOSS_FILE
-                try:
-                    await self._workers.run(partial(self._files.remove, path))
-                except OSError as error:  # then the next start tells it once more
-                    _log.error("cannot remove %s: %s", path, error)
+                await self._remove_loss_note(directory.folder)
+
+    async def _remove_loss_note(self, folder: Path) -> None:
+        path = folder / LOSS_FILE
+        try:
+            await self._workers.run(partial(self._files.remove, path))
+        except OSError as error:  # the next start reports the loss again
+            _log.error("cannot remove %s: %s", path, error)
 
     async def note_loss_of(self, log: Log) -> None:
         """Let later starts know that a log has lost its end, until the cluster knows it.
@@ -346,19 +339,13 @@ class LogStore:
         Its topic is away, so nobody can be told. A clean stop does not vouch for it (REP-6).
         """
         log.has_lost_its_end = log.has_loss_note = True
-        write = partial(self._files.replace, log.folder / LOSS_FILE, b"its topic was away\n")
-        try:
-            await self._workers.run(write)
-        except OSError as error:
-            raise log.directory.judge(error) from error
+        path = log.folder / LOSS_FILE
+        await log.directory.run(partial(self._files.replace, path, b"its topic was away\n"))
 
     async def forget_loss_of(self, log: Log) -> None:
         """The cluster knows what a log is worth."""
         log.has_loss_note = False
-        try:
-            await self._workers.run(partial(self._files.remove, log.folder / LOSS_FILE))
-        except OSError as error:  # then the next start tells it once more
-            _log.error("cannot remove the note in %s: %s", log.folder, error)
+        await self._remove_loss_note(log.folder)
 
     def is_missed(self, topic_partition: TopicPartition) -> bool:
         """Whether a log had records here, and its folder is gone (LOG-14)."""
@@ -462,10 +449,8 @@ class LogStore:
             for log in self.logs_in(directory.folder)
         ]
         write = partial(write_clean_marker, self._files, directory.folder, broker_epoch, closed)
-        try:
+        with directory.failing():
             await self._workers.run(write)
-        except OSError as error:
-            raise directory.fail(error) from error
 
     def _release(self) -> None:
         for log in self.logs.values():

@@ -93,10 +93,8 @@ class LogTable:
         directory.log_count -= 1
         directory.require_online()
         target = directory.folder / name
-        try:
+        with directory.failing():
             directory.files.rename(log.folder, target)
-        except OSError as error:
-            raise directory.fail(error) from error
         directory.checkpoint_soon()
         return target
 
@@ -130,20 +128,20 @@ class StrayLogs:
         self._moves = moves
         self._options = options
         self._unique_id = unique_id
-        self._aside: dict[tuple[TopicId, int], tuple[LogDirectory, StrayLog]] = {}
+        self._found: dict[tuple[TopicId, int], tuple[LogDirectory, StrayLog]] = {}
 
     def add(self, directory: LogDirectory, found: Iterable[StrayLog]) -> None:
         """What `find_stray_logs` has found in a directory."""
         for one in found:
-            self._aside[one.topic_id, one.partition] = directory, one
+            self._found[one.topic_id, one.partition] = directory, one
 
     def has(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
         """Whether a log of this topic was set aside."""
-        return (topic_id, topic_partition.partition) in self._aside
+        return (topic_id, topic_partition.partition) in self._found
 
     async def set_aside(self, topic_partition: TopicPartition) -> Path:
         """Make room for another topic of this name, and keep the log; returns its new folder."""
-        await self._moves.cancel(topic_partition)
+        await self._moves.cancel_move(topic_partition)
         log = self._table.logs[topic_partition]
         directory = log.directory
         note = LogNote(
@@ -153,10 +151,8 @@ class StrayLogs:
             high_watermark=self._checkpoints.take_high_watermark(topic_partition),
         )
         await log.shut_down()
-        try:
+        with directory.failing():
             await directory.workers.run(lambda: write_note(directory.files, log.folder, note))
-        except OSError as error:
-            raise directory.fail(error) from error
         name = stray_folder_name(topic_partition, self._unique_id())
         folder = self._table.take_out(log, name)
         if log.topic_id is not None:
@@ -165,14 +161,14 @@ class StrayLogs:
             self.add(directory, (one,))
         return folder
 
-    async def take_back(
+    async def restore_log(
         self, topic_partition: TopicPartition, topic_id: TopicId, options: TopicOptions
     ) -> Log | None:
         """Serve a log again that was set aside; nothing else may be in its place.
 
         None when its folder is gone: people are told that they may remove it.
         """
-        directory, one = self._aside[topic_id, topic_partition.partition]
+        directory, one = self._found[topic_id, topic_partition.partition]
         directory.require_online()
         files, note = directory.files, one.note
         folder = directory.folder / partition_folder_name(topic_partition)
@@ -195,11 +191,8 @@ class StrayLogs:
         with self._table.making(topic_partition):
             # Else a start that finds it in its place would believe what they say of another topic.
             await self._checkpoints.forget(topic_partition, directory)
-            try:
-                log = await directory.workers.run(load)
-            except OSError as error:
-                raise directory.judge(error) from error
-        del self._aside[topic_id, topic_partition.partition]
+            log = await directory.run(load)
+        del self._found[topic_id, topic_partition.partition]
         if log is None:
             _log.warning("%s was set aside in %s, which is gone", topic_partition, one.folder)
             return None

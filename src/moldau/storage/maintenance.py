@@ -68,11 +68,21 @@ class Maintenance:
         try:
             await asyncio.gather(
                 *(self._serve_logs(directory, work) for directory, work in self._work.items()),
-                self._repeat(self.apply_retention, _retention_interval_ms),
-                self._repeat(self.compact_logs, _cleaner_interval_ms),
+                self._repeat(
+                    self.apply_retention, lambda options: options.log_retention_check_interval_ms
+                ),
+                self._repeat(
+                    self.compact_logs, lambda options: max(1, options.log_cleaner_backoff_ms)
+                ),
                 self._repeat(self._checkpoints.write_all, _checkpoint_interval_ms),
-                self._repeat(self._checkpoints.write_high_watermarks, _high_watermark_interval_ms),
-                self._repeat(self.expire_producers, _expiry_interval_ms),
+                self._repeat(
+                    self._checkpoints.write_high_watermarks,
+                    lambda options: options.replica_high_watermark_checkpoint_interval_ms,
+                ),
+                self._repeat(
+                    self.expire_producers,
+                    lambda options: options.producer_id_expiration_check_interval_ms,
+                ),
             )
         except GeneratorExit:
             is_discarded = True
@@ -215,24 +225,8 @@ def _report(name: str, error: BaseException) -> None:
         _log.error("the job %s failed", name, exc_info=error)
 
 
-def _retention_interval_ms(options: BrokerOptions) -> int:
-    return options.log_retention_check_interval_ms
-
-
-def _cleaner_interval_ms(options: BrokerOptions) -> int:
-    return max(1, options.log_cleaner_backoff_ms)
-
-
 def _checkpoint_interval_ms(options: BrokerOptions) -> int:
     return min(
         options.log_flush_offset_checkpoint_interval_ms,
         options.log_flush_start_offset_checkpoint_interval_ms,
     )
-
-
-def _high_watermark_interval_ms(options: BrokerOptions) -> int:
-    return options.replica_high_watermark_checkpoint_interval_ms
-
-
-def _expiry_interval_ms(options: BrokerOptions) -> int:
-    return options.producer_id_expiration_check_interval_ms

@@ -154,10 +154,8 @@ class MetaPropertiesEnsemble:
             claimed = replace(claimed, directory_id=self._new_id())
         if claimed == found:
             return
-        try:
+        with directory.failing():
             await directory.workers.run(lambda: _write(files, folder, claimed))
-        except OSError as error:
-            raise directory.fail(error) from error
         self._found[folder] = claimed
 
 

@@ -112,22 +112,22 @@ def _encode_row(entry: ProducerEntry, batch: RememberedBatch, timestamp_ms: int)
 def _decode_row(row: tuple[int, int, int, int, int, int, int, int]) -> ProducerEntry:
     (
         producer_id,
-        producer_epoch,
+        epoch,
         last_sequence,
         last_offset,
-        offset_delta,
+        delta,
         timestamp_ms,
         coordinator_epoch,
-        transaction_first_offset,
+        first,
     ) = row
-    last = RememberedBatch(last_sequence, last_offset, offset_delta, timestamp_ms)
+    last = RememberedBatch(last_sequence, last_offset, delta, timestamp_ms)
     return ProducerEntry(
         producer_id,
-        producer_epoch,
+        epoch,
         (last,) if last_offset >= 0 else (),
         timestamp_ms,
         coordinator_epoch,
-        transaction_first_offset if transaction_first_offset >= 0 else None,
+        first if first >= 0 else None,
     )
 
 

@@ -133,12 +133,7 @@ class Segment:
 
     @classmethod
     def create(
-        cls,
-        open_files: OpenFiles,
-        folder: Path,
-        base_offset: int,
-        created_ms: int,
-        stage: str = "",
+        cls, open_files: OpenFiles, folder: Path, base_offset: int, created_ms: int, stage: str = ""
     ) -> Segment:
         """Make the files of a new, empty segment; a stage is at the end of their names."""
         segment = cls(
@@ -269,20 +264,20 @@ class Segment:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
         if start:
-            self._read_first_timestamp()
+            self.first_timestamp = self.find_first_timestamp()
         return next_offset
 
     def _prepare_empty(self) -> int:
         """Most partitions of a large broker are idle: they cost no look into a file."""
         self.offset_index.assume_empty()
         self.time_index.assume_empty()
+        self._forget_timestamps()
+        return self.base_offset
+
+    def _forget_timestamps(self) -> None:
         self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = UNKNOWN
         self._max_timestamp_known = True
         self._bytes_since_entry = 0
-        return self.base_offset
-
-    def _read_first_timestamp(self) -> None:
-        self.first_timestamp = self.find_first_timestamp()
 
     def recover(
         self,
@@ -305,9 +300,7 @@ class Segment:
         file = self.opened()
         found_bytes = file.size()
         self.start_empty_indexes()
-        self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = UNKNOWN
-        self._max_timestamp_known = True
-        self._bytes_since_entry = 0
+        self._forget_timestamps()
         valid_bytes = 0
         for position, header in walk_valid_batches(file, found_bytes, leader_epoch):
             if not self._holds(header):

@@ -8,7 +8,6 @@ _PARTITION = "moldau.replication.partition"
 _PARTITIONS = "moldau.replication.partitions"
 _IMAGES = "moldau.replication.metadata_apply_queue"
 _GOING_BACK = "moldau.replication.replica_fetcher"
-_FOLLOWER = "moldau.replication.partition"
 _TRUNCATION = "moldau.replication.rules.truncation"
 _BATCHES = "moldau.storage.rules.log_validator"
 _UNIT = "unit/replication"
@@ -74,10 +73,10 @@ MUTANTS = (
             Edit(
                 _PARTITION,
                 "Partition.apply_state",
-                "self.followers.stop_waiting()",
-                "self.followers.stop_waiting()\n"
+                "self._stop_waiting()",
+                "self._stop_waiting()\n"
                 "if self.is_following:\n"
-                "    self.follower.truncate(self.high_watermark)",
+                "    self.truncate_to(self.high_watermark)",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("REP-3",)),
@@ -104,7 +103,7 @@ MUTANTS = (
             Edit(
                 _GOING_BACK,
                 "FollowerTruncation._truncate",
-                "partition.follower.truncate(offset)",
+                "partition.truncate_to(offset)",
                 "pass",
             ),
         ),
@@ -163,7 +162,7 @@ MUTANTS = (
         name="use-an-answer-of-a-former-epoch",
         rule="REP-5",
         breaks="a follower appends what a former leader has sent",
-        edits=(Edit(_FOLLOWER, "Follower.is_at", "position.leader_epoch == state.leader_epoch"),),
+        edits=(Edit(_PARTITION, "Partition.is_at", "position.leader_epoch == state.leader_epoch"),),
         tests=(
             f"{_UNIT}/test_replica_fetcher.py::"
             "test_an_answer_of_a_former_leader_is_not_used_under_the_next_one",
@@ -173,7 +172,7 @@ MUTANTS = (
         name="use-an-answer-for-another-offset",
         rule="REP-5",
         breaks="a follower uses an answer though its log has moved meanwhile",
-        edits=(Edit(_FOLLOWER, "Follower.is_at", "position.offset == self._log.log_end_offset"),),
+        edits=(Edit(_PARTITION, "Partition.is_at", "position.offset == self.log.log_end_offset"),),
         seeds=Seeds(count=8),
         redundant=(
             "what was sent must begin at the log's end in any case (copy-what-overlaps), and an "
@@ -222,8 +221,8 @@ MUTANTS = (
         breaks="a follower deletes records that it does not know to be committed",
         edits=(
             Edit(
-                _FOLLOWER,
-                "Follower.take_offsets",
+                _PARTITION,
+                "Partition.apply_leader_offsets",
                 "min(log_start_offset, state.high_watermark)",
                 "min(log_start_offset, log.log_end_offset)",
             ),

@@ -10,7 +10,6 @@ _ISR = "moldau.replication.rules.isr"
 _KEEPER = "moldau.replication.isr_keeper"
 _LEADERSHIP = "moldau.replication.rules.replica"
 _PARTITION = "moldau.replication.partition"
-_FOLLOWERS = "moldau.replication.partition"
 _STATE = "moldau.replication.rules.replica"
 _TRUNCATION = "moldau.replication.rules.truncation"
 _RULES = "unit/replication/rules"
@@ -287,7 +286,14 @@ MUTANTS = (
         name="count-a-fetch-that-looks-again",
         rule="ISR-2",
         breaks="a fetch that waited counts anew, under whatever epoch is in force by then",
-        edits=(Edit(_FOLLOWERS, "Followers.read", "if counts: ...", "if counts or True: ..."),),
+        edits=(
+            Edit(
+                _PARTITION,
+                "Partition.read_for_follower",
+                "if counts: ...",
+                "if counts or True: ...",
+            ),
+        ),
         tests=(
             f"{_UNIT}/test_followers.py::"
             "test_a_fetch_that_looks_again_while_it_waits_does_not_count",

@@ -267,7 +267,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.replication.partition",
-                "Followers._find_missed_deletions",
+                "Partition._find_missed_deletions",
                 "copying and copying.get(wanted.replica) == wanted.broker_epoch",
                 "copying is None and {}.get(wanted.replica) == wanted.broker_epoch",
             ),

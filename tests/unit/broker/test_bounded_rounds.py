@@ -14,7 +14,7 @@ import pytest
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.records.record_batch import build_batch
-from moldau.replication.partition import Follower, Followers, FollowPosition
+from moldau.replication.partition import FollowPosition, Partition
 
 PRODUCE = 0
 OTHERS = 30
@@ -29,22 +29,22 @@ class Touched:
 
     def watch_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Those of followers, at their leader."""
-        former = Followers.read
+        former = Partition.read_for_follower
 
-        def counted(followers: Followers, *args: Any, **options: Any) -> Any:
+        def counted(followers: Partition, *args: Any, **options: Any) -> Any:
             self.counts[followers.topic_partition.partition] += 1
             return former(followers, *args, **options)
 
-        monkeypatch.setattr(Followers, "read", counted)
+        monkeypatch.setattr(Partition, "read_for_follower", counted)
 
     def watch_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        former = Follower.position
+        former = Partition.fetch_position
 
-        def counted(follower: Follower) -> FollowPosition:
+        def counted(follower: Partition) -> FollowPosition:
             self.counts[follower.topic_partition.partition] += 1
             return former(follower)
 
-        monkeypatch.setattr(Follower, "position", counted)
+        monkeypatch.setattr(Partition, "fetch_position", counted)
 
 
 def is_in_sync(machine: Machine) -> bool:

@@ -194,10 +194,10 @@ class Leader:
         follower has been caught up."""
         partition, found = self.partitions[number], []
         for lag in LAGS:
-            proposed = partition.followers.propose_isr(lag)
+            proposed = partition.propose_isr(lag)
             found.append(None if proposed is None else proposed[1].isr)
             if proposed is not None:
-                partition.followers.withdraw_isr(proposed[0])
+                partition.withdraw_isr(proposed[0])
         return found
 
 
@@ -293,7 +293,7 @@ class Pair:
         for number in PARTITIONS:
             ours, theirs = (leader.partitions[number] for leader in self.both)
             assert ours.high_watermark == theirs.high_watermark
-            assert ours.followers.low_watermark == theirs.followers.low_watermark
+            assert ours.low_watermark == theirs.low_watermark
             assert self.resting.shrinks(number) == self.restless.shrinks(number)
 
 

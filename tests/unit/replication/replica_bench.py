@@ -168,7 +168,7 @@ class DirectLink:
     def _answer(self, request: FetchRequest) -> AnsweredPartition:
         (wanted,) = request.topics[0].partitions
         try:
-            read = self._leader.partition.followers.read(
+            read = self._leader.partition.read_for_follower(
                 FollowedRead(
                     request.replica_id,
                     request.replica_epoch,
@@ -321,4 +321,4 @@ def fetch(bench: Bench, leader: int, follower: int, offset: int, **changes: int)
         -1,
         0,
     )._replace(**changes)
-    return bench.replicas[leader].partition.followers.read(wanted, 1 << 20, min_one=True)
+    return bench.replicas[leader].partition.read_for_follower(wanted, 1 << 20, min_one=True)

@@ -155,14 +155,14 @@ def test_a_leader_does_not_take_producers_for_those_of_its_origin():
     """It copied batches of the origin when it followed, and knew who had written them."""
 
     async def story(stage: Stage) -> None:
-        await stage.partitions.begin(stage.image(2, EPOCH))
+        await stage.partitions.apply_first_image(stage.image(2, EPOCH))
         image = with_branch(stage.image(2, EPOCH), leader=2)
         await stage.partitions.apply(image, ["trial"])
         trial = stage.partitions.find("trial", 0)
         assert trial is not None
         for offset in range(4):
-            trial.follower.append(copied(offset, sequence=offset, epoch=EPOCH))
-        trial.follower.append(copied(4, sequence=0, epoch=EPOCH + 1))
+            trial.append_as_follower(copied(offset, sequence=offset, epoch=EPOCH))
+        trial.append_as_follower(copied(4, sequence=0, epoch=EPOCH + 1))
         await stage.partitions.apply(with_branch(stage.image(2, EPOCH), epoch=EPOCH + 2), ["trial"])
         assert trial.is_leader
         repeated = write(trial, 0)

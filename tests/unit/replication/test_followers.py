@@ -54,7 +54,7 @@ def test_a_fetch_that_looks_again_while_it_waits_does_not_count():
         bench.elect(1, 0)
         end = leader.produce(b"a")
         wanted = FollowedRead(2, bench.broker_epochs[2], 0, end, -1, 0)
-        leader.partition.followers.read(wanted, 1 << 20, min_one=True, counts=False)
+        leader.partition.read_for_follower(wanted, 1 << 20, min_one=True, counts=False)
         assert leader.partition.high_watermark == 0
 
     run_story(story)
@@ -129,7 +129,7 @@ def test_writing_needs_the_smallest_set_that_may_be_in_force():
         bench.elect(1, 0)
         leader.produce(b"a")
         await bench.clock.advance(31)
-        former, proposed = leader.partition.followers.propose_isr(30.0)
+        former, proposed = leader.partition.propose_isr(30.0)
         assert former.isr == (1, 2)
         assert proposed.isr == (1,)
         with pytest.raises(NotEnoughReplicasError):
@@ -145,7 +145,7 @@ def test_what_a_shrunken_set_has_is_committed_when_the_store_says_so():
         bench.elect(1, 0)
         end = leader.produce(b"a")
         await bench.clock.advance(31)
-        leader.partition.followers.propose_isr(30.0)
+        leader.partition.propose_isr(30.0)
         assert leader.partition.high_watermark == 0
         bench.elect(1, 0, isr=(1,))
         assert leader.partition.high_watermark == end
@@ -195,10 +195,10 @@ def test_who_does_not_keep_up_stays_out_although_the_high_watermark_stands_still
         await bench.clock.advance(31)
         fetch(bench, 1, 2, 1)
         assert leader.partition.high_watermark == 0
-        assert leader.partition.followers.propose_isr(30.0) is None
+        assert leader.partition.propose_isr(30.0) is None
         leader.produce(b"b", acks=1)
         fetch(bench, 1, 2, 3)  # all that was there when it asked before
-        _, proposed = leader.partition.followers.propose_isr(30.0)
+        _, proposed = leader.partition.propose_isr(30.0)
         assert proposed.isr == (1, 2)
 
     run_story(story, min_insync_replicas="2")
@@ -210,11 +210,11 @@ def test_who_is_let_go_while_too_few_stay_is_eligible():
         bench.elect(1, 0)
         leader.produce(b"a")
         await bench.clock.advance(31)
-        _, proposed = leader.partition.followers.propose_isr(30.0)
+        _, proposed = leader.partition.propose_isr(30.0)
         assert (proposed.isr, proposed.elr) == ((1,), (2, 3))
         leader.partition.apply_state(replace(proposed, version=proposed.version + 1))
         fetch(bench, 1, 3, 1)
-        _, proposed = leader.partition.followers.propose_isr(30.0)
+        _, proposed = leader.partition.propose_isr(30.0)
         assert (proposed.isr, proposed.elr) == ((1, 3), ())
         assert leader.partition.high_watermark == 0  # the store may not have taken it yet
 
@@ -226,10 +226,10 @@ def test_an_eligible_follower_that_has_everything_may_be_handed_over_to():
         leader, *_ = await bench.open(1, 2, 3)
         leader.partition.apply_state(replace(bench.elect(1, 0, isr=(1,)), elr=(2,), version=7))
         end = leader.produce(b"a", acks=1)
-        assert leader.partition.followers.caught_up() == ()
+        assert leader.partition.caught_up_followers() == ()
         fetch(bench, 1, 2, end)
         fetch(bench, 1, 3, end)
-        assert leader.partition.followers.caught_up() == (2,)
+        assert leader.partition.caught_up_followers() == (2,)
 
     run_story(story, min_insync_replicas="2")
 
@@ -246,12 +246,12 @@ def test_nothing_is_committed_behind_those_who_are_eligible_when_fewer_are_enoug
         partition.update_options(partition.log.options.replace(min_insync_replicas=1))
         assert leader.observer.caught_up == 1
         assert partition.high_watermark == 0
-        former, proposed = partition.followers.propose_isr(30.0)
+        former, proposed = partition.propose_isr(30.0)
         assert (former, proposed) == (state, replace(state, elr=()))
         assert partition.high_watermark == 0
         partition.apply_state(replace(proposed, version=8))
         assert partition.high_watermark == end
-        assert partition.followers.propose_isr(30.0) is None
+        assert partition.propose_isr(30.0) is None
 
     run_story(story, min_insync_replicas="2")
 
@@ -274,7 +274,7 @@ def test_a_follower_that_may_be_in_holds_the_high_watermark_back():
         end = leader.produce(b"a")
         fetch(bench, 1, 3, 0)
         assert leader.observer.caught_up == 1
-        _, proposed = leader.partition.followers.propose_isr(30.0)
+        _, proposed = leader.partition.propose_isr(30.0)
         assert proposed.isr == (1, 2, 3)
         fetch(bench, 1, 2, end)
         assert leader.partition.high_watermark == 0
@@ -290,8 +290,8 @@ def test_a_proposal_that_was_overtaken_is_withdrawn():
         bench.elect(1, 0, isr=(1, 2))
         end = leader.produce(b"a")
         fetch(bench, 1, 3, 0)
-        former, _ = leader.partition.followers.propose_isr(30.0)
-        leader.partition.followers.withdraw_isr(former)
+        former, _ = leader.partition.propose_isr(30.0)
+        leader.partition.withdraw_isr(former)
         fetch(bench, 1, 2, end)
         assert leader.partition.high_watermark == end
 
@@ -304,9 +304,9 @@ def test_who_was_taken_out_has_to_fetch_again_before_it_comes_in():
         bench.elect(1, 0)
         fetch(bench, 1, 2, 0)
         bench.elect(1, 0, isr=(1,))
-        assert leader.partition.followers.propose_isr(30.0) is None
+        assert leader.partition.propose_isr(30.0) is None
         fetch(bench, 1, 2, 0)
-        _, proposed = leader.partition.followers.propose_isr(30.0)
+        _, proposed = leader.partition.propose_isr(30.0)
         assert proposed.isr == (1, 2)
 
     run_story(story)
@@ -320,11 +320,11 @@ def test_who_may_have_been_no_replica_for_a_while_has_to_fetch_again_before_it_c
         fetch(bench, 1, 2, 1)
         fetch(bench, 1, 3, 1)  # and then it is taken away and given back, with an empty log
         leader.partition.apply_state(bench.state(1, 0, isr=(1, 2)))
-        assert leader.partition.followers.propose_isr(30.0) is None
+        assert leader.partition.propose_isr(30.0) is None
         fetch(bench, 1, 3, 0)
-        assert leader.partition.followers.propose_isr(30.0) is None
+        assert leader.partition.propose_isr(30.0) is None
         fetch(bench, 1, 3, 1)
-        assert leader.partition.followers.propose_isr(30.0) is not None
+        assert leader.partition.propose_isr(30.0) is not None
 
     run_story(story)
 
@@ -348,7 +348,7 @@ def test_a_follower_on_a_longer_way_is_waited_for_when_it_is_close_behind():
         assert leader.partition.high_watermark == 2  # held for it
         fetch(bench, 1, 3, 2)
         assert leader.observer.caught_up == 1
-        _, proposed = leader.partition.followers.propose_isr(30.0)
+        _, proposed = leader.partition.propose_isr(30.0)
         assert proposed.isr == (1, 2, 3)
         fetch(bench, 1, 3, 3)
         assert leader.partition.high_watermark == 3
@@ -385,12 +385,12 @@ def test_records_are_deleted_when_every_living_replica_has_deleted_them():
         end = leader.produce(b"a")
         fetch(bench, 1, 2, end)
         leader.partition.delete_records(1)
-        assert leader.partition.followers.low_watermark == 0
+        assert leader.partition.low_watermark == 0
         fetch(bench, 1, 2, end, log_start_offset=1)
-        assert leader.partition.followers.low_watermark == 1
+        assert leader.partition.low_watermark == 1
         fetch(bench, 1, 2, end, log_start_offset=0)
         del bench.broker_epochs[2]
-        assert leader.partition.followers.low_watermark == 1
+        assert leader.partition.low_watermark == 1
 
     run_story(story)
 

@@ -184,9 +184,9 @@ def test_a_leader_that_hands_over_takes_no_records_and_is_still_read_from():
         assert not leader.partition.holds_lease  # the next one may be leading already
         with pytest.raises(NotLeaderError):
             leader.produce(b"b")
-        assert leader.partition.followers.caught_up() == ()
+        assert leader.partition.caught_up_followers() == ()
         fetch(bench, 1, 2, end)
-        assert leader.partition.followers.caught_up() == (2,)
+        assert leader.partition.caught_up_followers() == (2,)
         assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
 
     run_story(story)
@@ -329,7 +329,7 @@ def test_what_is_not_committed_is_not_deleted():
         bench.copy(2, 1)
         await bench.settle()
         follower.partition.state.high_watermark = 1
-        follower.partition.follower.take_offsets(high_watermark=1, log_start_offset=2)
+        follower.partition.apply_leader_offsets(high_watermark=1, log_start_offset=2)
         assert follower.partition.log.log_start_offset == 1
 
     run_story(story)
@@ -356,7 +356,7 @@ def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
         def hear() -> None:
             heard.append(leader.partition.high_watermark)
 
-        leader.partition.listeners.add(hear)
+        leader.partition.add_commit_listener(hear)
         bench.elect(1, 0)
         end = leader.produce(b"a")
         assert heard == []
@@ -364,9 +364,9 @@ def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
         fetch(bench, 1, 2, end)
         assert heard == [1]
         bench.elect(2, 1)
-        leader.partition.follower.take_offsets(1, 0)
+        leader.partition.apply_leader_offsets(1, 0)
         assert heard == [1]
-        leader.partition.listeners.remove(hear)
+        leader.partition.remove_commit_listener(hear)
         bench.elect(1, 2)
         fetch(bench, 1, 2, leader.produce(b"b"))
         assert leader.partition.high_watermark == 2
@@ -380,7 +380,7 @@ def test_who_watches_a_leader_alone_hears_of_every_append():
         (alone,) = await bench.open(1)
         bench.elect(1, 0)
         heard: list[int] = []
-        alone.partition.listeners.add(lambda: heard.append(alone.partition.high_watermark))
+        alone.partition.add_commit_listener(lambda: heard.append(alone.partition.high_watermark))
         alone.produce(b"a")
         alone.produce(b"b", b"c")
         assert heard == [1, 3]

@@ -48,11 +48,11 @@ def test_a_fetch_from_before_a_replica_was_taken_away_does_not_count_when_it_is_
         bench.elect(1, 2, isr=(1,))
         with pytest.raises(FencedLeaderEpochError):
             fetch(bench, 1, 2, end, current_leader_epoch=0)
-        assert leader.partition.followers.propose_isr(10.0) is None
+        assert leader.partition.propose_isr(10.0) is None
         fetch(bench, 1, 2, 0)  # an empty log
-        assert leader.partition.followers.propose_isr(10.0) is None
+        assert leader.partition.propose_isr(10.0) is None
         fetch(bench, 1, 2, end)
-        assert leader.partition.followers.propose_isr(10.0) is not None
+        assert leader.partition.propose_isr(10.0) is not None
 
     run_story(story)
 

@@ -325,7 +325,7 @@ def test_a_topic_that_cannot_be_applied_is_tried_again(monkeypatch):
 def test_images_from_before_the_beginning_are_not_applied_after_it():
     async def story(stage: Stage) -> None:
         stage.partitions.on_image(stage.image(1, 0, topic_id=FIRST), ["clicks"])
-        await stage.partitions.begin(stage.image(1, 0, topic_id=SECOND))
+        await stage.partitions.apply_first_image(stage.image(1, 0, topic_id=SECOND))
         begun = stage.clicks
         running = asyncio.create_task(stage.partitions.run())
         await wait_until_idle()
@@ -377,7 +377,7 @@ def test_the_log_of_a_broker_that_was_restarted_is_unknown():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(1, 0))
         fetch = FollowedRead(2, 12, 0, 0, -1, 0)
-        stage.clicks.followers.read(fetch, 1 << 20, min_one=True)
+        stage.clicks.read_for_follower(fetch, 1 << 20, min_one=True)
         assert stage.clicks.state.broker_epoch_at_fetch(2) == 12
         await stage.apply(stage.image(1, 0, epochs=(11, 20)))
         assert stage.clicks.state.broker_epoch_at_fetch(2) == -1
@@ -389,7 +389,7 @@ def test_what_a_former_life_led_is_led_again_under_a_new_epoch_only():
     async def story(stage: Stage) -> None:
         former = stage.image(1, 4)
         stage.partitions.refuse_former_epochs(former)
-        await stage.partitions.begin(former)
+        await stage.partitions.apply_first_image(former)
         assert not stage.clicks.is_leader
         assert stage.fetchers.followed == {}
         await stage.apply(stage.image(1, 5))
@@ -402,7 +402,7 @@ def test_a_topic_that_is_made_again_has_no_past():
     async def story(stage: Stage) -> None:
         former = stage.image(1, 4)
         stage.partitions.refuse_former_epochs(former)
-        await stage.partitions.begin(former)
+        await stage.partitions.apply_first_image(former)
         await stage.apply(stage.image(1, 0, topic_id=SECOND))
         assert stage.clicks.is_leader
         assert stage.clicks.high_watermark == 0
@@ -419,7 +419,7 @@ def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere(
         told: list[bool] = []
         stage.partitions.on_offline = lambda: told.append(stage.partitions.is_offline(CLICKS))
         stage.store.directories[0].fail(OSError(errno.EIO, "dead"))
-        await stage.partitions.begin(stage.image(1, 4))
+        await stage.partitions.apply_first_image(stage.image(1, 4))
         assert told == [True]
         await stage.apply(stage.image(1, 5))
         assert CLICKS not in stage.store.logs  # an empty log would lead, and others follow it
@@ -450,9 +450,9 @@ def test_a_log_without_a_part_here_is_put_aside():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
         other = another(stage)
-        await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        await other.apply_first_image(stage.image(2, 0, replicas=(2, 3)))
         assert CLICKS not in stage.store.logs
-        assert stage.store.aside.has(CLICKS, FIRST)
+        assert stage.store.stray_logs.has(CLICKS, FIRST)
 
     play(story)
 
@@ -463,9 +463,9 @@ def test_a_log_that_two_want_to_take_back_is_taken_back_once():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
         other = another(stage)
-        await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        await other.apply_first_image(stage.image(2, 0, replicas=(2, 3)))
         topic = stage.image(2, 1).topics["clicks"]
-        await asyncio.gather(other.take_back(topic, 0), other.take_back(topic, 0))
+        await asyncio.gather(other.restore_log(topic, 0), other.restore_log(topic, 0))
         assert CLICKS in stage.store.logs
         assert stage.failed == []
 
@@ -476,14 +476,14 @@ def test_a_log_that_was_taken_back_for_nothing_is_put_aside_again():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
         other = another(stage)
-        await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        await other.apply_first_image(stage.image(2, 0, replicas=(2, 3)))
         here, elsewhere = stage.image(2, 1), stage.image(2, 2, replicas=(2, 3))
         await other.apply(elsewhere, ["clicks"])
-        await other.take_back(here.topics["clicks"], 0)  # begun when it was to be here
+        await other.restore_log(here.topics["clicks"], 0)  # begun when it was to be here
         other.on_judged(here.topics["clicks"], elsewhere)
         await other.apply(elsewhere, ["clicks"])
         assert CLICKS not in stage.store.logs
-        assert stage.store.aside.has(CLICKS, FIRST)
+        assert stage.store.stray_logs.has(CLICKS, FIRST)
 
     play(story)
 
@@ -492,7 +492,7 @@ def test_a_topic_that_vanishes_takes_no_log_along_and_finds_it_when_it_is_back()
     async def story(stage: Stage) -> None:
         judged: list[str] = []
         stage.partitions.on_return = judged.append
-        await stage.partitions.begin(stage.image(1, 3))
+        await stage.partitions.apply_first_image(stage.image(1, 3))
         log = stage.clicks.log
         await stage.apply(MetadataImage(cluster_id="c", version=50))
         assert stage.partitions.find("clicks", 0) is None
@@ -501,7 +501,7 @@ def test_a_topic_that_vanishes_takes_no_log_along_and_finds_it_when_it_is_back()
         await stage.apply(back)
         assert judged == ["clicks"]  # what the log is worth has to be written down first (REP-6)
         assert stage.partitions.find("clicks", 0) is None
-        assert stage.partitions.kept.was_served(CLICKS)
+        assert stage.partitions.strays.was_served(CLICKS)
         stage.partitions.on_judged(back.topics["clicks"], back)
         await stage.apply(back)
         assert stage.clicks.log is log
@@ -530,7 +530,7 @@ def test_the_log_of_another_topic_of_the_name_gives_way_and_comes_back():
         folders = stage.store.directories[0].files.list_folder(Path("/data"))
         assert [name for name in folders if name.endswith("-stray")]
         first = replace(stage.image(1, 8), deleted={SECOND: DeletedTopic("t", 0)})
-        stage.partitions.kept.on_judged(first.topics["clicks"])
+        stage.partitions.strays.on_judged(first.topics["clicks"])
         await stage.apply(first)
         assert stage.clicks.topic_id == FIRST
         assert stage.clicks.log.log_end_offset == 1
@@ -544,7 +544,9 @@ def test_a_log_without_a_topic_is_deleted_at_the_beginning_if_the_topic_was():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(1, 0))
         other = another(stage)
-        await other.begin(MetadataImage(cluster_id="c", deleted={FIRST: DeletedTopic("t", 0)}))
+        await other.apply_first_image(
+            MetadataImage(cluster_id="c", deleted={FIRST: DeletedTopic("t", 0)})
+        )
         assert CLICKS not in stage.store.logs
 
     play(story)
@@ -553,7 +555,7 @@ def test_a_log_without_a_topic_is_deleted_at_the_beginning_if_the_topic_was():
 def test_a_vanished_topic_with_its_log_on_a_dead_disk_is_not_begun_anew():
     async def story(stage: Stage) -> None:
         stage.store.directories[0].fail(OSError(errno.EIO, "dead"))
-        await stage.partitions.begin(stage.image(1, 4))
+        await stage.partitions.apply_first_image(stage.image(1, 4))
         await stage.apply(MetadataImage(cluster_id="c", version=50))
         await stage.apply(stage.image(1, 4))
         assert CLICKS not in stage.store.logs

@@ -165,13 +165,13 @@ def test_a_fault_in_one_answer_does_not_end_the_copying():
         leader, follower = await bench.open(1, 2)
         bench.elect(1, 0)
         bench.copy(2, 1)
-        append = follower.partition.follower.append
+        append = follower.partition.append_as_follower
 
         def stumble(records: memoryview) -> None:
-            follower.partition.follower.append = append
+            follower.partition.append_as_follower = append
             raise ValueError("a bug")
 
-        follower.partition.follower.append = stumble
+        follower.partition.append_as_follower = stumble
         leader.produce(b"a")
         await bench.settle()
         assert follower.values == [b"a"]
@@ -215,13 +215,13 @@ def test_an_election_between_two_pieces_of_an_answer_ends_the_copying():
         bench.elect(1, 0)
         for number in range(350):
             leader.produce(b"%d" % number)
-        append = follower.partition.follower.append
+        append = follower.partition.append_as_follower
 
         def append_and_elect(records: memoryview) -> None:
             append(records)
             follower.partition.apply_state(bench.state(2, 1))
 
-        follower.partition.follower.append = append_and_elect
+        follower.partition.append_as_follower = append_and_elect
         bench.copy(2, 1)
         await bench.settle()
         assert follower.partition.is_leader
@@ -309,16 +309,16 @@ def test_another_in_sync_set_does_not_throw_away_an_answer_that_is_being_used():
             partition.apply_state(bench.state(1, 0))
         batch = build_batch([(1, None, b"a", ())])
         stamp(batch, 0, 0)
-        other.partition.follower.append(memoryview(batch))
+        other.partition.append_as_follower(memoryview(batch))
         link = bench.copy(2, 1)
         bench.follow(2, other)
-        append = follower.partition.follower.append
+        append = follower.partition.append_as_follower
 
         def change_meanwhile(records: memoryview) -> None:
             append(records)
             bench.follow(2, other)
 
-        follower.partition.follower.append = change_meanwhile
+        follower.partition.append_as_follower = change_meanwhile
         rows = [
             AnsweredPartition(0, 0, 0, 0, 0, (), -1, memoryview(batch)),
             AnsweredPartition(1, 0, 1, 1, 0, (), -1, memoryview(b"")),

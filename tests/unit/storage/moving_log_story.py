@@ -86,11 +86,11 @@ class MovingStory(Story):
         await self._moving(turns=self.random.randrange(60))
 
     async def _call_off(self) -> None:
-        await self.store.moves.cancel(PARTITION)
+        await self.store.moves.cancel_move(PARTITION)
 
     async def _ask_for_move(self) -> None:
         there = next(each for each in self.folders if each != self.log.directory.folder)
-        await self.store.moves.begin(self.log, there)
+        await self.store.moves.start_move(self.log, there)
 
     async def _moving(self, turns: int | None) -> None:
         """Let moves go on for so many turns of the loop, or until there are none."""

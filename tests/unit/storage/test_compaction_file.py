@@ -78,7 +78,7 @@ def test_it_goes_along_with_a_log_that_moves():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         log.compared_offset, log.dropped_offset = map(Offset, OFFSETS)
         await log.flush()
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
         assert log.folder == MORE / "clicks-0"
         assert read_compaction_offsets(bench.files, log.folder) == OFFSETS

@@ -55,7 +55,7 @@ def run(story: Callable[[Bench, LogStore, Log], Awaitable[None]]) -> None:
 async def filled() -> tuple[Bench, LogStore, Log]:
     bench = Bench(folders=(DATA, MORE))
     store = await bench.open()
-    store.moves.want(CLICKS, MORE)
+    store.moves.request_directory(CLICKS, MORE)
     log = await store.create_log(CLICKS, TOPIC_ID, OPTIONS)
     for _ in range(40):
         append(log, 3)
@@ -64,7 +64,7 @@ async def filled() -> tuple[Bench, LogStore, Log]:
 
 async def branch(store: LogStore, log: Log, end_offset: int | None = None) -> Log:
     end_offset = log.log_end_offset if end_offset is None else end_offset
-    return await store.branches.create(TRIAL, TRIAL_ID, OPTIONS, log, lambda: end_offset)
+    return await store.branches.create_branch(TRIAL, TRIAL_ID, OPTIONS, log, lambda: end_offset)
 
 
 def checksums(log: Log) -> list[int]:
@@ -383,7 +383,7 @@ def test_a_log_that_was_compacted_meanwhile_is_taken_up_to_its_end_of_then():
 
         files.link = link_and_disturb  # type: ignore[method-assign]
         before = log.log_end_offset
-        made = await store.branches.create(
+        made = await store.branches.create_branch(
             TRIAL, TRIAL_ID, OPTIONS, log, lambda: log.log_end_offset
         )
         assert made.log_end_offset == log.log_end_offset == before + 7
@@ -401,7 +401,9 @@ def test_a_file_that_waits_to_be_deleted_may_be_shared_as_well():
         for _ in range(40):
             append(log, 3)
         key = TopicPartition("second", 0)
-        second = await store.branches.create(key, None, OPTIONS, log, lambda: log.log_end_offset)
+        second = await store.branches.create_branch(
+            key, None, OPTIONS, log, lambda: log.log_end_offset
+        )
         seconds = checksums(second)
         log.truncate_to(4)
         await store.checkpoints.complete_truncation(log)

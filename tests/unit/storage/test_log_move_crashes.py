@@ -36,7 +36,7 @@ def offline(store: LogStore) -> list[Path]:
 
 async def move_until_it_takes_place(bench: Bench, store: LogStore, log: Log) -> None:
     """And end the process before the old folder is gone."""
-    await store.moves.begin(log, MORE)
+    await store.moves.start_move(log, MORE)
     memory(bench).fail_next("rename", path_matching=str(OLD))
     await run_moves(bench, store)
     assert log.folder == NEW
@@ -79,7 +79,7 @@ def test_a_power_loss_at_any_step_leaves_what_the_checkpoints_know():
         await log.flush()
         log.advance_start(7)
         await store.checkpoints.write_all()
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
 
         await lose_power_in(bench, store, next(turns))
         again = await bench.open()
@@ -101,9 +101,9 @@ def test_a_power_loss_after_two_moves_leaves_one_log():
 
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         await log.flush()
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
-        await store.moves.begin(log, DATA)
+        await store.moves.start_move(log, DATA)
         await lose_power_in(bench, store, next(turns))
         again = await bench.open()
         assert offsets_of(read_all(again.logs[CLICKS])) == list(range(60))
@@ -147,7 +147,7 @@ def test_a_folder_whose_successor_was_taken_away_is_served_and_may_lack_records(
 
 def test_a_folder_that_was_not_replaced_is_the_log_and_forgets_that_it_was_to_be():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         task = asyncio.create_task(store.moves.run())
         while not memory(bench).exists(OLD / DEPARTURE_FILE):
             await asyncio.sleep(0)
@@ -183,7 +183,7 @@ def test_what_is_committed_is_known_from_the_directory_that_has_the_log():
         await store.checkpoints.write_high_watermarks()
         path = DATA / "replication-offset-checkpoint"
         stale = memory(bench).read(path).replace(b" 60", b" 5")
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
         await store.close()
         memory(bench).replace(path, stale)
@@ -200,7 +200,7 @@ def test_what_is_committed_is_known_from_the_directory_that_has_the_log():
 def test_a_disk_that_cannot_be_read_fails_itself_and_not_the_one_that_is_written_to():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         log.advance_start(1)
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         memory(bench).fail_next("read", path_matching=f"{OLD}/*.log", skip=next(skipped))
         await run_moves(bench, store)
         assert offline(store) == [DATA]
@@ -212,7 +212,7 @@ def test_a_disk_that_cannot_be_read_fails_itself_and_not_the_one_that_is_written
 
 def test_a_copy_that_has_no_room_is_given_up_and_no_directory_goes_offline():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         memory(bench).set_capacity(memory(bench).used_bytes() + log.size_bytes // 2)
         await run_moves(bench, store)
         assert not offline(store)
@@ -220,7 +220,7 @@ def test_a_copy_that_has_no_room_is_given_up_and_no_directory_goes_offline():
         assert not [name for name in memory(bench).list_folder(MORE) if name.endswith("-future")]
         memory(bench).set_capacity(None)
         append(log)
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
         assert offsets_of(read_all(log)) == list(range(61))
         assert log.folder == NEW
@@ -230,7 +230,7 @@ def test_a_copy_that_has_no_room_is_given_up_and_no_directory_goes_offline():
 
 def test_too_many_open_files_leave_no_old_folder():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         memory(bench).fail_next("sync_folder", errno.EMFILE, path_matching=str(DATA))
         task = asyncio.create_task(store.moves.run())
         while store.moves.find(CLICKS) is not None:
@@ -248,7 +248,7 @@ def test_too_many_open_files_leave_no_old_folder():
 
 def test_a_copy_keeps_no_files_of_what_its_log_has_thrown_away():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store, turns=25)
         log.truncate_fully(1_000)
         await store.checkpoints.complete_truncation(log)
@@ -264,10 +264,10 @@ def test_a_copy_keeps_no_files_of_what_its_log_has_thrown_away():
 
 def test_a_move_that_is_called_off_before_it_began_is_no_obstacle_to_the_next():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         store.moves._start_due()
-        await store.moves.begin(log, DATA)  # stay
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, DATA)  # stay
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store, turns=5_000)
         assert log.folder == NEW
 
@@ -278,7 +278,7 @@ def test_a_log_that_was_deleted_meanwhile_does_not_move():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         await store.delete_log(CLICKS)
         with pytest.raises(ReplicaNotAvailableError):
-            await store.moves.begin(log, MORE)
+            await store.moves.start_move(log, MORE)
         assert store.moves.find(CLICKS) is None
 
     moving(story)
@@ -291,7 +291,7 @@ def test_a_new_log_does_not_find_the_segments_of_a_folder_that_was_left_over():
         memory(bench).make_folder(OLD)
         for name, content in left_over.items():
             memory(bench).replace(OLD / name, content)
-        store.moves.want(CLICKS, DATA)
+        store.moves.request_directory(CLICKS, DATA)
         append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS))
         memory(bench).crash_process()
         again = await bench.open()

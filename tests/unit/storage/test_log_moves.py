@@ -45,7 +45,7 @@ def moving(story: Callable[[Bench, LogStore, Log], Awaitable[None]], **settings:
         bench = Bench(folders=(DATA, MORE))
         bench.settings = {name.replace("_", "."): value for name, value in settings.items()}
         store = await bench.open()
-        store.moves.want(CLICKS, DATA)
+        store.moves.request_directory(CLICKS, DATA)
         log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS.replace(segment_bytes=2_000))
         for _ in range(20):
             append(log, 3)
@@ -72,7 +72,7 @@ def test_a_move_is_not_started_before_its_copy_is_there(caplog: pytest.LogCaptur
 
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         moves = asyncio.create_task(store.moves.run())
-        begun = asyncio.create_task(store.moves.begin(log, MORE))
+        begun = asyncio.create_task(store.moves.start_move(log, MORE))
         while not begun.done():
             store.moves._changed.set()
             await asyncio.sleep(0)
@@ -93,11 +93,11 @@ def test_a_move_that_is_called_off_is_not_started_again(
 ):
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         moves = asyncio.create_task(store.moves.run())
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         for _ in range(turns):
             await asyncio.sleep(0)
-        await store.moves.begin(log, DATA)  # where it is, unless it was faster
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, DATA)  # where it is, unless it was faster
+        await store.moves.start_move(log, MORE)
         while store.moves.find(CLICKS) is not None:
             await asyncio.sleep(0)
         assert not store.moves._running
@@ -117,14 +117,14 @@ def test_a_log_that_ends_in_a_gap_moves_without_an_append(count: int):
     async def main() -> None:
         bench = Bench(folders=(DATA, MORE))
         store = await bench.open()
-        store.moves.want(CLICKS, DATA)
+        store.moves.request_directory(CLICKS, DATA)
         log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS.replace(segment_bytes=2_000))
         for _ in range(count):
             append(log, 3)
         log.skip_to(100)
         await log.flush()
         before = [header.crc for header in read_all_until(log, 3 * count)]
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store, turns=2000)
         assert log.folder == MORE / "clicks-0"
         assert log.log_end_offset == log.recovery_point == 100
@@ -155,7 +155,7 @@ def test_a_log_has_moved_with_all_that_is_known_of_it():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         before = [header.crc for header in read_all(log)]
         log.begin_epoch(4)
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
         assert log.folder == MORE / "clicks-0"
         assert [header.crc for header in read_all(log)] == before
@@ -185,7 +185,7 @@ def test_aborted_transactions_move_along():
         log.append(marker, read_header(marker), leader_epoch=0, now_ms=START_MS)
         aborted = log.aborted_transactions(0, log.log_end_offset)
         assert aborted
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
         assert log.aborted_transactions(0, log.log_end_offset) == aborted
         assert log.producers.find(7) is not None
@@ -195,7 +195,7 @@ def test_aborted_transactions_move_along():
 
 def test_a_copy_goes_on_after_a_clean_stop_and_begins_anew_after_a_kill():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store, turns=25)
         move = store.moves.find(CLICKS)
         assert move is not None
@@ -225,7 +225,7 @@ def test_a_copy_goes_on_after_a_clean_stop_and_begins_anew_after_a_kill():
 
 def test_who_asks_for_a_flush_while_folders_change_is_served_by_the_new_one():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         task = asyncio.create_task(store.moves.run())
         while log.flushing._held is None:
             await asyncio.sleep(0)
@@ -247,7 +247,7 @@ def test_a_damaged_log_stays_where_it_is():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         file = bench.files.open(log.segments[0].path)
         file.write_at(80, b"damage")
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         await run_moves(bench, store)
         assert log.folder == DATA / "clicks-0"
         assert not log.is_moving
@@ -273,7 +273,7 @@ def test_a_log_is_not_compacted_while_it_moves():
         )
         log.update_options(compacted)
         await log.flush()
-        await store.moves.begin(log, MORE)
+        await store.moves.start_move(log, MORE)
         cleaner = LogCleaner(bench.clock, lambda: bench.options)
         high_watermarks = {CLICKS: log.log_end_offset}
         assert not await cleaner.clean_dirtiest(store.logs, high_watermarks)

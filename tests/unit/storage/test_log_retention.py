@@ -6,8 +6,7 @@ import pytest
 from log_bench import START_MS, LogBench, batch_of, offsets_of, read_all
 
 from moldau.errors import OffsetOutOfRangeError
-from moldau.storage.log import Log
-from moldau.storage.segment_retention import MOST_AT_ONCE
+from moldau.storage.log import MOST_DELETED_AT_ONCE, Log
 
 SIZE = len(batch_of()[0])
 
@@ -55,9 +54,9 @@ def test_nothing_above_the_high_watermark_goes(bench: LogBench):
 
 
 def test_many_segments_go_in_several_turns(bench: LogBench):
-    log = a_log(bench, MOST_AT_ONCE + 7, retention_ms=1000)
+    log = a_log(bench, MOST_DELETED_AT_ONCE + 7, retention_ms=1000)
     now_ms = START_MS + 10**9
-    assert log.delete_old_segments(now_ms, log.log_end_offset) == MOST_AT_ONCE
+    assert log.delete_old_segments(now_ms, log.log_end_offset) == MOST_DELETED_AT_ONCE
     assert log.delete_old_segments(now_ms, log.log_end_offset) == 7
     assert log.delete_old_segments(now_ms, log.log_end_offset) == 0
     assert log.size_bytes == 0

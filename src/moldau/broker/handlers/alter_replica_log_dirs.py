@@ -53,9 +53,9 @@ async def _move(services: Services, key: TopicPartition, folder: Path) -> ErrorC
         if services.partitions.is_offline(key):
             raise StorageError(f"the log directory of {key} is offline")
         if partition is None:
-            moves.want(key, folder)
+            moves.request_directory(key, folder)
             raise ReplicaNotAvailableError(f"there is no replica of {key} here yet")
-        await moves.begin(partition.log, folder)
+        await moves.start_move(partition.log, folder)
     except KafkaError as error:
         return error.code
     return ErrorCode.none

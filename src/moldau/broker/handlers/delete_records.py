@@ -76,7 +76,7 @@ async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> Va
     if partition is None:
         return _answer(begun.number, -1, error_code)
     clock = context.services.clock
-    while partition.is_leader and partition.followers.low_watermark < begun.offset:
+    while partition.is_leader and partition.low_watermark < begun.offset:
         left_ms = (deadline - clock.monotonic()) * 1000
         if left_ms <= 0:
             return _answer(begun.number, -1, ErrorCode.request_timed_out)
@@ -84,7 +84,7 @@ async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> Va
         await purgatory.wait_for_change(partition.topic_partition, left_ms)
     if not partition.is_leader:
         return _answer(begun.number, -1, ErrorCode.not_leader_or_follower)
-    return _answer(begun.number, partition.followers.low_watermark, error_code)
+    return _answer(begun.number, partition.low_watermark, error_code)
 
 
 def _answer(index: int, low_watermark: int, error_code: ErrorCode) -> Values:

@@ -83,11 +83,11 @@ class CoordinatorLog(Generic[S, R]):
 
     def watch(self, on_commit: Callable[[], None]) -> None:
         self._on_commit = on_commit
-        self._partition.listeners.add(on_commit)
+        self._partition.add_commit_listener(on_commit)
 
     def close(self) -> None:
         if self._on_commit is not None:
-            self._partition.listeners.remove(self._on_commit)
+            self._partition.remove_commit_listener(self._on_commit)
             self._on_commit = None
 
     @property

@@ -228,7 +228,7 @@ def begin_progress(*, in_sync: bool, now: float) -> FollowerProgress:
     return FollowerProgress(caught_up_at=now if in_sync else float("-inf"))
 
 
-def come_in(progress: FollowerProgress, now: float) -> FollowerProgress:
+def join_isr(progress: FollowerProgress, now: float) -> FollowerProgress:
     """A follower is in the in-sync set from now on, whoever has put it there."""
     return progress._replace(caught_up_at=max(progress.caught_up_at, now))
 
@@ -262,8 +262,7 @@ def note_idle(progress: FollowerProgress, until: float) -> FollowerProgress:
     if progress.broker_epoch == -1 or not was_at_end:
         return progress
     return progress._replace(
-        caught_up_at=max(progress.caught_up_at, until),
-        fetched_at=max(progress.fetched_at, until),
+        caught_up_at=max(progress.caught_up_at, until), fetched_at=max(progress.fetched_at, until)
     )
 
 

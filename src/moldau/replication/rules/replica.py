@@ -42,11 +42,11 @@ from moldau.replication.rules.isr import (
     FollowerProgress,
     IsrState,
     begin_progress,
-    come_in,
     forget_log,
     has_caught_up,
     is_caught_up,
     is_one_fetch_behind,
+    join_isr,
     note_fetch,
     note_idle,
     plan_expand,
@@ -502,12 +502,7 @@ class Leadership:
     """See the module. `progress` has every other replica, and nobody else."""
 
     def __init__(
-        self,
-        broker_id: BrokerId,
-        state: PartitionState,
-        *,
-        start_offset: Offset,
-        now: float,
+        self, broker_id: BrokerId, state: PartitionState, *, start_offset: Offset, now: float
     ) -> None:
         self.broker_id = broker_id
         self.epoch: LeaderEpoch = state.leader_epoch
@@ -532,7 +527,7 @@ class Leadership:
             if broker not in state.isr:
                 self.forget(broker)
             elif broker not in self.state.isr:
-                self.progress[broker] = come_in(known, now)
+                self.progress[broker] = join_isr(known, now)
         self.state = state
         self.isr = Committed(isr=state.isr)
         self._joining = None

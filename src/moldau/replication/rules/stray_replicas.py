@@ -25,9 +25,9 @@ from moldau.model import BrokerId, TopicId, TopicPartition
 class ReplicaStatus(Enum):
     """Of a log on this broker."""
 
-    SERVE = auto()
-    DELETE = auto()
-    KEEP = auto()  # out of service, untouched
+    ASSIGNED = auto()
+    DELETED = auto()
+    STRAY = auto()  # out of service, untouched
 
 
 def find_status(
@@ -41,16 +41,16 @@ def find_status(
     topic = image.topics.get(replica.topic)
     if topic is None or not is_same_topic(topic_id, topic.topic_id):
         return (
-            ReplicaStatus.DELETE
+            ReplicaStatus.DELETED
             if image.was_deleted(replica.topic, topic_id)
-            else ReplicaStatus.KEEP
+            else ReplicaStatus.STRAY
         )
     state = topic.find_partition(replica.partition)
     if state is None:
-        return ReplicaStatus.KEEP
+        return ReplicaStatus.STRAY
     if broker_id in state.replicas:
-        return ReplicaStatus.SERVE
-    return ReplicaStatus.KEEP if state.leader_epoch <= seen_epoch else ReplicaStatus.DELETE
+        return ReplicaStatus.ASSIGNED
+    return ReplicaStatus.STRAY if state.leader_epoch <= seen_epoch else ReplicaStatus.DELETED
 
 
 def is_same_topic(held: TopicId | None, wanted: TopicId) -> bool:

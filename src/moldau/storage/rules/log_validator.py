@@ -273,11 +273,7 @@ def wanted_codec(compression_type: str, header: BatchHeader) -> Codec | None:
 
 
 def _pack(
-    buffer: Buffer,
-    header: BatchHeader,
-    records: Buffer,
-    codec: Codec,
-    level: int | None,
+    buffer: Buffer, header: BatchHeader, records: Buffer, codec: Codec, level: int | None
 ) -> bytearray:
     batch = bytearray(memoryview(buffer)[:HEADER_BYTES])
     batch += records if codec is Codec.NONE else compress(codec, records, level)

@@ -306,10 +306,7 @@ def ends_question(known: Verification, marker_epoch: int) -> bool:
 
 
 def check_verified(
-    entry: ProducerEntry | None,
-    known: Verification | None,
-    header: BatchHeader,
-    number: int,
+    entry: ProducerEntry | None, known: Verification | None, header: BatchHeader, number: int
 ) -> None:
     """Raise unless a transactional batch belongs to a transaction that its coordinator knows of."""
     if is_open(entry, header.producer_epoch):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from moldau.config.topic_options import TopicOptions
+
 UNLIMITED = -1
 """`retention.ms` and `retention.bytes`: keep everything."""
 
@@ -127,6 +129,13 @@ def policies_for(
     if "delete" not in cleanup_policy:
         return (StartOffsetRetention(),)
     return StartOffsetRetention(), SizeRetention(retention_bytes), TimeRetention(retention_ms)
+
+
+def kafka_policies(options: TopicOptions) -> tuple[RetentionPolicy, ...]:
+    """What `cleanup.policy`, `retention.ms` and `retention.bytes` ask for."""
+    if options.cleanup_suspended:
+        return ()
+    return policies_for(options.cleanup_policy, options.retention_ms, options.retention_bytes)
 
 
 def plan_deletions(

@@ -288,13 +288,13 @@ def test_an_acknowledgement_counts_while_the_leader_has_no_session_with_the_stor
         assert ranges(await ann.fetch()) == [(0, 1, 1)]
         partition = bench.services.partitions.require_leader("clicks", 0)
         partition.suspend()
-        partition.listeners.changed()
+        partition._notify_change()
         (answer,) = (await ann.say({0: [(0, 0, [ACCEPT])]})).responses
         assert answer.partitions[0].error_code is ErrorCode.none
         refused = await ann.fetch()
         assert found(refused).error_code == ErrorCode.not_leader_or_follower.value
         partition.apply_state(bench.services.image.topics["clicks"].partitions[0])
-        partition.listeners.changed()
+        partition._notify_change()
         (answer,) = (await ann.say({0: [(1, 1, [ACCEPT])]})).responses
         assert answer.partitions[0].error_code is ErrorCode.none
 

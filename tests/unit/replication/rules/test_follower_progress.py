@@ -7,10 +7,10 @@ from moldau.replication.rules.isr import (
     FollowerFetch,
     FollowerProgress,
     begin_progress,
-    come_in,
     forget_log,
     is_caught_up,
     is_one_fetch_behind,
+    join_isr,
     note_fetch,
     note_idle,
 )
@@ -122,8 +122,8 @@ def test_who_was_not_at_the_end_or_has_not_fetched_says_nothing_by_being_idle():
 
 
 def test_who_comes_into_the_set_is_caught_up_from_then_on():
-    assert come_in(FollowerProgress(caught_up_at=5.0), 20.0).caught_up_at == 20.0
-    assert come_in(FollowerProgress(caught_up_at=25.0), 20.0).caught_up_at == 25.0
+    assert join_isr(FollowerProgress(caught_up_at=5.0), 20.0).caught_up_at == 20.0
+    assert join_isr(FollowerProgress(caught_up_at=25.0), 20.0).caught_up_at == 25.0
 
 
 def test_a_follower_may_lag_for_its_time_and_no_longer():

@@ -163,4 +163,4 @@ def _count_rows(broker: ServerProcess, topic: str) -> int:
 
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
     view = OffsetReader(SourceOptions.read(given))
-    return sum(view.latest(view.require_partitions().partitions).values())
+    return sum(view.find_latest(view.require_partitions().partitions).values())

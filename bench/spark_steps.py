@@ -105,7 +105,7 @@ def _find_ranges(options: SourceOptions) -> Sequence[PartitionRange]:
 
     view = OffsetReader(options)
     partitions = view.require_partitions().partitions
-    return ranges_between(view.earliest(partitions), view.latest(partitions))
+    return ranges_between(view.find_earliest(partitions), view.find_latest(partitions))
 
 
 def _fetch(options: SourceOptions, wanted: PartitionRange) -> Iterator[Sequence[RawBatch]]:

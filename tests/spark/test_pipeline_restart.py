@@ -99,8 +99,8 @@ def test_a_run_that_is_to_end_does_not_begin_again_for_ever_where_a_broker_answe
 
 def test_a_query_that_has_done_a_batch_is_lost_anew() -> None:
     loss = Loss(3, 10.0)
-    assert loss.again(3, 50.0) == loss
-    assert loss.again(4, 50.0) == Loss(4, 50.0)
+    assert loss.repeat(3, 50.0) == loss
+    assert loss.repeat(4, 50.0) == Loss(4, 50.0)
 
 
 def test_the_first_batch_of_a_query_that_begins_again_is_not_taken_for_the_last_of_the_other(

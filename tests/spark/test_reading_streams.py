@@ -429,7 +429,7 @@ def test_a_query_waits_for_a_broker_that_is_away_while_it_asks_for_offsets(
         process.kill()
         with ThreadPoolExecutor(1) as thread:
             partition = TopicPartition(topic, 0)
-            asked = thread.submit(OffsetReader(reader._options).latest, [partition])
+            asked = thread.submit(OffsetReader(reader._options).find_latest, [partition])
             eventually(lambda: process.bootstrap in caplog.text, "the query found no broker")
             assert not asked.done()
             process.start()
@@ -444,7 +444,7 @@ def test_a_query_that_has_waited_for_its_brokers_long_enough_says_what_to_do() -
         match=r"asked for offsets, and no broker answered for 0\.1 s: .*127\.0\.0\.1:1.* "
         r"start the query again: it continues where it was",
     ):
-        OffsetReader(reader._options).latest([TopicPartition("clicks", 0)])
+        OffsetReader(reader._options).find_latest([TopicPartition("clicks", 0)])
     with pytest.raises(ClusterUnreachableError, match="asked for the sizes of logs, and"):
         OffsetReader(reader._options).bytes_per_offset({}, {TopicPartition("clicks", 0): 1})
     with pytest.raises(ClusterUnreachableError, match="which partitions exist"):

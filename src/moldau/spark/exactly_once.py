@@ -89,8 +89,8 @@ def prepare_rows(
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return PreparedRows(query_id, batch_id, 0, None)
-    name = _take_id(query_id, batch_id)
-    with _explaining(), _make_task_producer(options, name) as producer:
+    name = _choose_transactional_id(query_id, batch_id)
+    with _explain_missing_support(), _make_task_producer(options, name) as producer:
         producer.begin_transaction()
         row_count = send_rows(producer, _chain(first, batches))
         prepared = producer.prepare_transaction()
@@ -112,7 +112,7 @@ def _find_place() -> tuple[str, int]:
     return query_id, int(batch_id)
 
 
-def _take_id(query_id: str, batch_id: int) -> str:
+def _choose_transactional_id(query_id: str, batch_id: int) -> str:
     """An id that is this process's alone, and whose last transaction is over: when a later batch
     is written, all transactions of the one before have been completed, or lost."""
     mine = _ids.get((os.getpid(), query_id), [])
@@ -129,7 +129,7 @@ def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
+def _explain_missing_support() -> Iterator[None]:
     """A broker that cannot do it says what is missing; the option that needs it is named here."""
     try:
         yield
@@ -153,12 +153,14 @@ def commit_batch(
     query_id, offered = _read_messages(messages, batch_id)
     if query_id is None:
         return  # without a task there is nothing to decide
-    with _explaining(), _open_admin(options) as admin:
+    with _explain_missing_support(), _open_admin(options) as admin:
         latest = _decide(admin, query_id, batch_id, offered, options)
         if latest.batch_id == batch_id:
-            _complete(admin, latest.commit, commit=True)
-            _complete(admin, latest.abort, commit=False)
-        _complete(admin, batch_decisions.find_undecided(latest, batch_id, offered), commit=False)
+            _complete_transactions(admin, latest.commit, commit=True)
+            _complete_transactions(admin, latest.abort, commit=False)
+        _complete_transactions(
+            admin, batch_decisions.find_undecided(latest, batch_id, offered), commit=False
+        )
 
 
 def _decide(
@@ -204,7 +206,7 @@ def abort_batch(
     with _open_admin(options) as admin:
         _forget_log(query_id, options)  # what it was about to record is recorded, or never will be
         log = _open_log(query_id, admin, options)
-        _complete(
+        _complete_transactions(
             admin, batch_decisions.find_undecided(log.latest, batch_id, offered), commit=False
         )
 
@@ -241,7 +243,9 @@ def _find_open(
     )
 
 
-def _complete(admin: Admin, transactions: Collection[PreparedTransaction], *, commit: bool) -> None:
+def _complete_transactions(
+    admin: Admin, transactions: Collection[PreparedTransaction], *, commit: bool
+) -> None:
     """Carry out a decision. What is over already was ended by it: nobody else ends them."""
     if not transactions:
         return

@@ -78,7 +78,7 @@ class OffsetReader:
         In the middle of a query it is worth waiting for a cluster that does not answer; at its
         beginning the address is likely wrong.
         """
-        metadata = self._refresh(wait_for_cluster=wait_for_cluster)
+        metadata = self._refresh_metadata(wait_for_cluster=wait_for_cluster)
         if self._options.assign is not None:
             found = [one for one in sorted(self._options.assign) if _exists(metadata, one)]
         else:
@@ -91,37 +91,39 @@ class OffsetReader:
         ids = {name: metadata.topics[name].topic_id for name in {one.topic for one in found}}
         return FoundPartitions(found, {name: one for name, one in ids.items() if one is not None})
 
-    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def find_earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the logs begin; partitions that are gone are missing."""
-        return self._list(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
+        return self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
 
-    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def find_latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where what may be read ends; partitions that are gone are missing."""
-        return self._list(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+        return self._list_offsets(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
 
     def find_at_times(self, times_ms: Offsets) -> dict[TopicPartition, int]:
         """The first record that is not older; partitions in which all is older are missing."""
-        found = self._list(times_ms)
+        found = self._list_offsets(times_ms)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
-    def place(
+    def resolve_bound(
         self, bound: Bound, partitions: Collection[TopicPartition], called: str
     ) -> dict[TopicPartition, int]:
         """The offsets that a bound means; `called` is the option that it comes from."""
         if bound is NamedBound.EARLIEST:
-            return self.earliest(partitions)
+            return self.find_earliest(partitions)
         if bound is NamedBound.GROUP:
-            return resolve_group_offsets(self._committed(partitions), self.earliest(partitions))
-        latest = self.latest(partitions)
+            return resolve_group_offsets(
+                self._find_committed(partitions), self.find_earliest(partitions)
+            )
+        latest = self.find_latest(partitions)
         if isinstance(bound, SpecificOffsets):
             require_every_partition(bound.offsets.keys(), partitions, called)
-            return resolve_offsets(bound, self.earliest(partitions), latest)
+            return resolve_offsets(bound, self.find_earliest(partitions), latest)
         if isinstance(bound, SpecificTimestamps):
             found = self.find_at_times(find_timestamps(bound, partitions, called))
             return resolve_timestamps(found, latest, bound, called)
         return latest
 
-    def commit(self, offsets: Offsets) -> None:
+    def commit_offsets(self, offsets: Offsets) -> None:
         """Commit progress to the query's group; raises the first error, and soon."""
         group_id = self._options.group_id
         if group_id is None or not offsets:
@@ -160,7 +162,7 @@ class OffsetReader:
             return topic.name in (self._options.subscribe or ())
         return not topic.is_internal and pattern.fullmatch(topic.name) is not None
 
-    def _refresh(self, *, wait_for_cluster: bool) -> ClusterMetadata:
+    def _refresh_metadata(self, *, wait_for_cluster: bool) -> ClusterMetadata:
         """Asks anew; a topic that is named and missing is simply not in the answer."""
         cluster = self._client.cluster
         topics: Collection[str] | None = None
@@ -181,7 +183,7 @@ class OffsetReader:
             return self._client.run(cluster.retry(ask))
         return self._wait_for(cluster.retry(ask, wait_for_cluster=True), "which partitions exist")
 
-    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _find_committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         group_id = self._options.group_id or ""
         work = GroupAdmin(self._client.cluster).list_group_offsets(group_id, partitions)
         found: dict[TopicPartition, int] = {}
@@ -191,7 +193,7 @@ class OffsetReader:
             found[partition] = answer.offset
         return found
 
-    def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
         cluster = self._client.cluster

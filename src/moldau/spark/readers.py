@@ -149,9 +149,9 @@ class MoldauBatchReader(_RangeReader, DataSourceReader):
     def _find_ranges(self, offsets: OffsetReader) -> list[PartitionRange]:
         partitions = offsets.require_partitions().partitions
         starting = self._options.starting_bound or NamedBound.EARLIEST
-        starts = offsets.place(starting, partitions, "startingOffsets")
-        ends = offsets.place(self._options.ending_bound, partitions, "endingOffsets")
-        earliest, latest = offsets.earliest(partitions), offsets.latest(partitions)
+        starts = offsets.resolve_bound(starting, partitions, "startingOffsets")
+        ends = offsets.resolve_bound(self._options.ending_bound, partitions, "endingOffsets")
+        earliest, latest = offsets.find_earliest(partitions), offsets.find_latest(partitions)
         wanted = offset_ranges.ranges_between(starts, ends)
         beyond = offset_ranges.find_starts_beyond(starts, latest) + offset_ranges.find_beyond(
             wanted, latest
@@ -245,7 +245,7 @@ class MoldauStreamReader(_RangeReader, DataSourceStreamReader):
     def commit(self, end: OffsetJson) -> None:
         """Called one batch late, and not at all with Trigger.AvailableNow."""
         completed = self._driver.find_completed(StreamOffset.from_json(end))
-        self._driver.progress.advance_at_least_to(completed)
+        self._driver.progress.commit_at_least(completed)
 
     def stop(self) -> None:
         if self._planner is not None:
@@ -285,13 +285,13 @@ class LimitedStreamReader(MoldauStreamReader, SupportsTriggerAvailableNow):
         """Asked every few milliseconds while nothing comes, so nothing is then done twice."""
         ends = self._driver.latest.current()
         if self._idle is not None and self._idle[0] == start and self._idle[1] is ends:
-            self._driver.progress.maybe_repeat()
+            self._driver.progress.retry_refused()
             return start
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
         starts = StreamOffset.from_json(start)
         self._idle = (start, ends) if starts == ends else None
         # A query is where its last completed batch ended.
-        self._driver.progress.advance_to(self._driver.find_completed(starts))
+        self._driver.progress.commit_completed(self._driver.find_completed(starts))
         return self._driver.plan_end(starts, limits).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -324,7 +324,7 @@ class UnlimitedStreamReader(MoldauStreamReader):
         self._planned = StreamOffset.from_json(end)
         if start != end:  # a batch begins where the last completed one ended
             completed = self._driver.find_completed(StreamOffset.from_json(start))
-            self._driver.progress.advance_at_least_to(completed)
+            self._driver.progress.commit_at_least(completed)
         return planned
 
     def _find_planned(self) -> StreamOffset:

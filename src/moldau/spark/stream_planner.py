@@ -81,12 +81,12 @@ class LatestOffsets:
 
     def _list_ends(self) -> Offsets:
         try:
-            offsets = self._offsets.latest(self._found.partitions)
+            offsets = self._offsets.find_latest(self._found.partitions)
         except UnknownTopicError:  # a topic went after its partitions were listed
             offsets = {}
         if len(offsets) < len(self._found.partitions):
             self._find_partitions()
-            offsets = self._offsets.latest(self._found.partitions)
+            offsets = self._offsets.find_latest(self._found.partitions)
         return offsets
 
     def _find_partitions(self) -> None:
@@ -105,7 +105,9 @@ _SIZES_SECONDS: Final = 10.0
 def make_planner(options: SourceOptions) -> StreamPlanner:
     """The planner of a query, with a client of its own."""
     offsets = OffsetReader(options)
-    return StreamPlanner(options, offsets, LatestOffsets(offsets), OffsetCommitter(offsets.commit))
+    return StreamPlanner(
+        options, offsets, LatestOffsets(offsets), OffsetCommitter(offsets.commit_offsets)
+    )
 
 
 class StreamPlanner:
@@ -131,8 +133,8 @@ class StreamPlanner:
         """Where a new query begins."""
         partitions, topic_ids = self._offsets.require_partitions()
         bound = self._options.starting_bound or NamedBound.LATEST
-        starts = self._offsets.place(bound, partitions, "startingOffsets")
-        self.progress.begin_at(starts)
+        starts = self._offsets.resolve_bound(bound, partitions, "startingOffsets")
+        self.progress.start_at(starts)
         return StreamOffset(starts, topic_ids)
 
     def fix_end(self) -> None:
@@ -159,7 +161,7 @@ class StreamPlanner:
             # Before Spark writes the offsets down, so that a query that fails can be repeated.
             losses = offset_ranges.find_losses(offset_ranges.plan_batch(kept, ends.offsets, {}), {})
             self._options.report_losses([*offset_ranges.describe_recreated(recreated), *losses])
-        known = {**self._begin_new(kept, ends.offsets), **kept}
+        known = {**self._find_new_starts(kept, ends.offsets), **kept}
         if self._fixed_end is None and offset_ranges.may_wait_for_more(
             known, ends.offsets, limits, self._waited_ms()
         ):
@@ -179,7 +181,7 @@ class StreamPlanner:
         lost = find_recreated(ends.topic_ids, now.topic_ids)
         recreated = lost | find_recreated(starts.topic_ids, ends.topic_ids)
         wanted = without_topics(ends.offsets, lost)
-        earliest = self._offsets.earliest(sorted(wanted))
+        earliest = self._offsets.find_earliest(sorted(wanted))
         batch = offset_ranges.plan_batch(
             without_topics(starts.offsets, recreated), wanted, earliest
         )
@@ -208,9 +210,9 @@ class StreamPlanner:
             ends = self.latest.current(max_age_seconds=0)
         return ends
 
-    def _begin_new(self, starts: Offsets, ends: Offsets) -> Offsets:
+    def _find_new_starts(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Where partitions begin that the query has not read yet."""
-        return self._offsets.earliest(sorted(ends.keys() - starts.keys()))
+        return self._offsets.find_earliest(sorted(ends.keys() - starts.keys()))
 
     def _waited_ms(self) -> float | None:
         at = self._last_batch_at
@@ -223,7 +225,9 @@ class StreamPlanner:
             return {}
         at = self._sizes_at
         if at is None or time.monotonic() - at > _SIZES_SECONDS:
-            self._sizes = self._offsets.bytes_per_offset(self._offsets.earliest(sorted(ends)), ends)
+            self._sizes = self._offsets.bytes_per_offset(
+                self._offsets.find_earliest(sorted(ends)), ends
+            )
             self._sizes_at = time.monotonic()
         return self._sizes
 
@@ -247,29 +251,31 @@ class OffsetCommitter:
         self._refused: dict[TopicPartition, int] = {}  # what the group still has to be told
         self._refused_at = 0.0
 
-    def begin_at(self, offsets: Offsets) -> None:
+    def start_at(self, offsets: Offsets) -> None:
         """Where a new query begins is no progress yet."""
         self._last = dict(offsets)
 
-    def advance_to(self, offsets: Offsets) -> None:
+    def commit_completed(self, offsets: Offsets) -> None:
         """Everything before these offsets is completed."""
         news = {one: offset for one, offset in offsets.items() if self._last.get(one) != offset}
         if news and news != self._refused:
             self._commit_news(news)
         else:
-            self.maybe_repeat()
+            self.retry_refused()
 
-    def advance_at_least_to(self, offsets: Offsets) -> None:
+    def commit_at_least(self, offsets: Offsets) -> None:
         """The same said late: what is known to be completed further on stays so."""
         known = self._last
-        self.advance_to({one: max(offset, known.get(one, 0)) for one, offset in offsets.items()})
+        self.commit_completed(
+            {one: max(offset, known.get(one, 0)) for one, offset in offsets.items()}
+        )
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """The topics were recreated: what was committed was of others."""
         self._last = dict(without_topics(self._last, topics))
         self._refused = dict(without_topics(self._refused, topics))
 
-    def maybe_repeat(self) -> None:
+    def retry_refused(self) -> None:
         """Tell the group what it has refused, if that was some time ago."""
         if self._refused and self._now() - self._refused_at >= REPEAT_SECONDS:
             self._commit_news(self._refused)

@@ -36,7 +36,7 @@ class CountingView:
             self.ends, self.topic_id, self.recreated_ends = self.recreated_ends, uuid4(), {}
         return found
 
-    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    def find_latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked_for_offsets += 1
         if not set(partitions) <= self.ends.keys():
             raise UnknownTopicError("it is gone")
@@ -152,42 +152,42 @@ class Group:
 def test_only_what_is_new_is_committed() -> None:
     group = Group()
     progress = OffsetCommitter(group.commit)
-    progress.advance_to({ZERO: 3, ONE: 4})
-    progress.advance_to({ZERO: 3, ONE: 4})
-    progress.advance_to({ZERO: 5, ONE: 4})
+    progress.commit_completed({ZERO: 3, ONE: 4})
+    progress.commit_completed({ZERO: 3, ONE: 4})
+    progress.commit_completed({ZERO: 5, ONE: 4})
     assert group.commits == [{ZERO: 3, ONE: 4}, {ZERO: 5}]
 
 
 def test_what_is_said_late_takes_nothing_back() -> None:
     group = Group()
     progress = OffsetCommitter(group.commit)
-    progress.advance_to({ZERO: 8, ONE: 4})
-    progress.advance_at_least_to({ZERO: 5, ONE: 6})
+    progress.commit_completed({ZERO: 8, ONE: 4})
+    progress.commit_at_least({ZERO: 5, ONE: 6})
     assert group.commits == [{ZERO: 8, ONE: 4}, {ONE: 6}]
 
 
 def test_a_topic_made_again_takes_its_progress_back() -> None:
     group = Group()
     progress = OffsetCommitter(group.commit)
-    progress.advance_to({ZERO: 8})
-    progress.advance_to({ZERO: 2})
+    progress.commit_completed({ZERO: 8})
+    progress.commit_completed({ZERO: 2})
     assert group.commits == [{ZERO: 8}, {ZERO: 2}]
 
 
 def test_a_recreated_topic_begins_with_no_progress() -> None:
     group = Group()
     progress = OffsetCommitter(group.commit)
-    progress.advance_to({ZERO: 8})
+    progress.commit_completed({ZERO: 8})
     progress.forget_topics({"clicks"})
-    progress.advance_at_least_to({ZERO: 2})
+    progress.commit_at_least({ZERO: 2})
     assert group.commits == [{ZERO: 8}, {ZERO: 2}]
 
 
 def test_where_a_query_begins_is_not_committed() -> None:
     group = Group()
     progress = OffsetCommitter(group.commit)
-    progress.begin_at({ZERO: 3})
-    progress.advance_to({ZERO: 3})
+    progress.start_at({ZERO: 3})
+    progress.commit_completed({ZERO: 3})
     assert group.commits == []
 
 
@@ -198,18 +198,18 @@ def test_a_group_that_refuses_does_not_stop_the_query_and_is_told_again_later(
     group.refuses = True
     progress = OffsetCommitter(group.commit, lambda: now[0])
     with caplog.at_level(logging.WARNING, "moldau.spark"):
-        progress.advance_to({ZERO: 3})
-        progress.advance_to({ZERO: 4})
+        progress.commit_completed({ZERO: 3})
+        progress.commit_completed({ZERO: 4})
     assert len(caplog.records) == 1
     assert "it has members" in caplog.text
     group.refuses = False
-    progress.advance_to({ZERO: 4})
-    progress.maybe_repeat()
+    progress.commit_completed({ZERO: 4})
+    progress.retry_refused()
     assert group.commits == []
     now[0] += 10
-    progress.maybe_repeat()
+    progress.retry_refused()
     assert group.commits == [{ZERO: 4}]
-    progress.maybe_repeat()
+    progress.retry_refused()
     assert group.commits == [{ZERO: 4}]
 
 
@@ -217,7 +217,7 @@ def test_further_progress_does_not_wait_for_what_was_refused() -> None:
     group = Group()
     group.refuses = True
     progress = OffsetCommitter(group.commit)
-    progress.advance_to({ZERO: 3})
+    progress.commit_completed({ZERO: 3})
     group.refuses = False
-    progress.advance_to({ZERO: 5, ONE: 1})
+    progress.commit_completed({ZERO: 5, ONE: 1})
     assert group.commits == [{ZERO: 5, ONE: 1}]

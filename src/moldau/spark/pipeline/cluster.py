@@ -158,14 +158,14 @@ class ClusterWatch:
             while True:
                 began = time.monotonic()
                 try:
-                    self._look(admin)
+                    self._check_leaders(admin)
                     self._answered_at = began
                 except MoldauError as error:
                     self._error = error
                 if self._stop.wait(_CHECK_SECONDS):
                     return
 
-    def _look(self, admin: Admin) -> None:
+    def _check_leaders(self, admin: Admin) -> None:
         leaderless: list[tuple[TopicPartition, PartitionMetadata]] = []
         for partition, row in self._partitions(admin):
             if row.leader_id < 0:

@@ -28,7 +28,6 @@ from moldau.spark.pipeline.frames import REASON, to_dead_letters, write_dead_let
 from moldau.spark.pipeline.model import OutputMode, Pipeline, Source
 from moldau.spark.pipeline.rules.queries import (
     SetAside,
-    Tally,
     add_batch,
     explain_failure,
     is_outage,
@@ -254,7 +253,7 @@ class RecordTracer:
 
     def rows_at(self, place: DropPlace) -> DataFrame:
         """The column TIME, and the columns of records where they can be traced."""
-        traced = self._carry(place.below)
+        traced = self._carry_record(place.below)
         columns = [self._alias(place.time, TIME), *(traced.record or ())]
         plan = self._logical("Project")(self._seq(columns), traced.plan)
         rows = self._package("org.apache.spark.sql.classic").Dataset.ofRows(self._session, plan)
@@ -268,15 +267,15 @@ class RecordTracer:
 
     def can_trace(self, place: DropPlace) -> bool:
         """Whether rows that come to a place are known by their records."""
-        return self._carry(place.below).record is not None
+        return self._carry_record(place.below).record is not None
 
-    def _carry(self, node: JavaObject) -> _Traced:
+    def _carry_record(self, node: JavaObject) -> _Traced:
         kind = _kind(node)
         if kind in _SOURCES:
-            return self._carry_from(node)
+            return self._carry_from_source(node)
         if kind in _TRANSPARENT:
-            return self._carry(_child(node))
-        below = [self._carry(child) for child in _items(node.children())]
+            return self._carry_record(_child(node))
+        below = [self._carry_record(child) for child in _items(node.children())]
         if kind == "Union":
             below = [
                 self._widened(*pair) for pair in zip(_items(node.children()), below, strict=True)
@@ -309,7 +308,7 @@ class RecordTracer:
         plan = self._logical("Project")(columns, traced.plan)
         return _Traced(plan=plan, record=traced.record)
 
-    def _carry_from(self, leaf: JavaObject) -> _Traced:
+    def _carry_from_source(self, leaf: JavaObject) -> _Traced:
         columns = _items(leaf.output())
         by_name = {str(one.name()): one for one in columns}
         aliases = [
@@ -403,13 +402,7 @@ class QueryTally:
     def __init__(self, checkpoint: Checkpoint, query: str) -> None:
         self._checkpoint = checkpoint
         self._query = query
-        self._lock = threading.Lock()
-        self._kept = checkpoint.find_tally(query)
-
-    @property
-    def kept(self) -> Tally:
-        with self._lock:
-            return self._kept
+        self.kept = checkpoint.find_tally(query)
 
     def add(self, batch_id: int, found: SetAside) -> None:
         """Keep what a batch has set aside; returns when the disk has it."""
@@ -417,8 +410,7 @@ class QueryTally:
             return
         tally = add_batch(self.kept, batch_id, found)
         self._checkpoint.write_tally(self._query, tally)
-        with self._lock:
-            self._kept = tally
+        self.kept = tally
 
 
 class DropCounter:
@@ -455,17 +447,17 @@ class DropCounter:
                 'written to dead letters; set late = "drop" to have such rows counted instead'
             )
 
-    def expect(self) -> None:
+    def forget_query(self) -> None:
         """A query is about to start: the one that was followed, if any, has ended."""
         self._started.clear()
 
-    def follow(self, query: StreamingQuery) -> StreamingQuery:
+    def follow_query(self, query: StreamingQuery) -> StreamingQuery:
         """Look at this query, whose first batch may be under way."""
         self._running = query
         self._started.set()
         return query
 
-    def count(self, spark: SparkSession, batch_id: int, *, has_run: bool) -> None:
+    def count_drops(self, spark: SparkSession, batch_id: int, *, has_run: bool) -> None:
         """Count what a batch dropped. `has_run` tells whether Spark has worked on it just now; if
         not, it was written by a run that ended before it could count."""
         if self._tally.kept.counts(batch_id):
@@ -533,12 +525,12 @@ class DropCounter:
         together = reduce(lambda one, other: one.unionByName(other), traced)
         # A record may be dropped in several places, and from several windows in one of them.
         records = together.dropDuplicates(["topic", "partition", "offset"])
-        letters, count = self._see_to(records, _LATE if is_late else _TIMELESS)
+        letters, count = self._write_dead_letters(records, _LATE if is_late else _TIMELESS)
         if is_late:
             return found + SetAside(late_records=count, dead_letters=letters)
         return found + SetAside(records_without_time=count, dead_letters=letters)
 
-    def _see_to(self, records: DataFrame, reason: str) -> tuple[int, int]:
+    def _write_dead_letters(self, records: DataFrame, reason: str) -> tuple[int, int]:
         """Write records to dead letters, or let them go; how many were written, and how many there
         were."""
         letters = 0

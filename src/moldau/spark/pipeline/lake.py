@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -420,8 +419,7 @@ class LakeLoader:
         self._sink = sink
         self._folders = folders
         self._now = now
-        self._lock = threading.Lock()
-        self._totals = LoadTotals()
+        self.totals = LoadTotals()  # replaced, never changed: others read it
 
     def use_lake(self, lake: Lake) -> None:
         """Load into this lake; called before the first batch."""
@@ -432,11 +430,6 @@ class LakeLoader:
         if self._opened is None:
             raise InvariantViolation(f"sink {self._sink.name} loads before it has its lake")
         return self._opened
-
-    @property
-    def totals(self) -> LoadTotals:
-        with self._lock:
-            return self._totals
 
     def load_batch(self, frame: DataFrame, batch_id: int) -> bool:
         """Load one batch, unless it has been loaded: Spark may not know that. Whether it did."""
@@ -480,17 +473,16 @@ class LakeLoader:
             now=self._now(),
             late_after=timedelta(milliseconds=self._sink.late_after_ms),
         )
-        with self._lock:
-            self._totals = replace(
-                self._totals,
-                rows=self._totals.rows + loaded.row_count,
-                size_bytes=self._totals.size_bytes + loaded.size_bytes,
-                late_rows=self._totals.late_rows + late,
-            )
+        totals = self.totals
+        self.totals = replace(
+            totals,
+            rows=totals.rows + loaded.row_count,
+            size_bytes=totals.size_bytes + loaded.size_bytes,
+            late_rows=totals.late_rows + late,
+        )
 
     def _add_merged(self, fewer: int) -> None:
-        with self._lock:
-            self._totals = replace(self._totals, merged_files=self._totals.merged_files + fewer)
+        self.totals = replace(self.totals, merged_files=self.totals.merged_files + fewer)
 
 
 def system_now() -> datetime:

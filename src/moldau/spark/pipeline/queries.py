@@ -172,7 +172,7 @@ class _Planner:
         def append(batch: DataFrame, batch_id: int) -> None:
             append_to_topic(batch, options)
             if counter is not None:
-                counter.count(batch.sparkSession, batch_id, has_run=True)
+                counter.count_drops(batch.sparkSession, batch_id, has_run=True)
 
         writer = self._configured(records.writeStream.foreachBatch(append), sink.name, sink.trigger)
         start = _start_followed(writer.outputMode(sink.output_mode).start, counter)
@@ -189,7 +189,7 @@ class _Planner:
         def load(batch: DataFrame, batch_id: int) -> None:
             has_run = loader.load_batch(batch, batch_id)
             if counter is not None:
-                counter.count(batch.sparkSession, batch_id, has_run=has_run)
+                counter.count_drops(batch.sparkSession, batch_id, has_run=has_run)
 
         writer = self._configured(frame.writeStream.foreachBatch(load), sink.name, sink.trigger)
 
@@ -254,7 +254,7 @@ def _start_followed(
         return start
 
     def start_followed() -> StreamingQuery:
-        counter.expect()
-        return counter.follow(start())
+        counter.forget_query()
+        return counter.follow_query(start())
 
     return start_followed

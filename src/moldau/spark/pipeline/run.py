@@ -284,7 +284,7 @@ class _Run:
         """A run that is to have an end does not begin for ever again, without doing a batch."""
         now = time.monotonic()
         batch_id = self._progress[name].last_batch_id
-        loss = self._losses.get(name, Loss(batch_id, now)).again(batch_id, now)
+        loss = self._losses.get(name, Loss(batch_id, now)).repeat(batch_id, now)
         self._losses[name] = loss
         if self._options.once and now > loss.since_seconds + CLUSTER_SECONDS:
             raise PipelineFailedError(explained)

@@ -44,7 +44,7 @@ def translate_java_pattern(text: str) -> str:
     position = 0
     in_class = False
     while position < len(text):
-        taken, position = _take(text, position, in_class)
+        taken, position = _translate_token(text, position, in_class)
         if text[position - 1] == "[" and taken == "[":
             if in_class:
                 raise ValueError("has a class inside a class, which is Java's alone: write it out")
@@ -55,7 +55,7 @@ def translate_java_pattern(text: str) -> str:
     return "".join(parts)
 
 
-def _take(text: str, position: int, in_class: bool) -> tuple[str, int]:
+def _translate_token(text: str, position: int, in_class: bool) -> tuple[str, int]:
     """What stands at a position, for Python, and where the next thing begins."""
     if in_class and text.startswith("&&", position):
         raise ValueError("has &&, the intersection of classes, which is Java's alone: write it out")
@@ -67,17 +67,17 @@ def _take(text: str, position: int, in_class: bool) -> tuple[str, int]:
         return text[position], position + 1
     if (reference := _REFERENCE.match(text, position)) is not None:
         return f"(?P={reference[1]})", reference.end()
-    return _take_escape(text, position, in_class)
+    return _translate_escape(text, position, in_class)
 
 
-def _take_escape(text: str, position: int, in_class: bool) -> tuple[str, int]:
+def _translate_escape(text: str, position: int, in_class: bool) -> tuple[str, int]:
     letter = text[position + 1 : position + 2]
     if letter == "Q":
         quoted, _, _ = text[position + 2 :].partition("\\E")
         end = position + 2 + len(quoted)
         return re.escape(quoted), end + 2 if text.startswith("\\E", end) else end
     if letter in ("p", "P"):
-        return _take_property(text, position, in_class)
+        return _translate_property(text, position, in_class)
     if letter == "z":
         return r"\Z", position + 2
     if letter in _UNKNOWN:
@@ -85,7 +85,7 @@ def _take_escape(text: str, position: int, in_class: bool) -> tuple[str, int]:
     return text[position : position + 2], position + 2
 
 
-def _take_property(text: str, position: int, in_class: bool) -> tuple[str, int]:
+def _translate_property(text: str, position: int, in_class: bool) -> tuple[str, int]:
     found = re.compile(r"\\([pP])(?:\{(\w+)\}|(\w))").match(text, position)
     name = "" if found is None else found[2] or found[3]
     inside = _CLASSES.get(name.removeprefix("Is"))

@@ -303,7 +303,7 @@ class Loss(NamedTuple):
     batch_id: int
     since_seconds: float
 
-    def again(self, batch_id: int, now_seconds: float) -> Loss:
+    def repeat(self, batch_id: int, now_seconds: float) -> Loss:
         """It is lost once more: for as long as before unless it has done something in between."""
         return self if batch_id == self.batch_id else Loss(batch_id, now_seconds)
 

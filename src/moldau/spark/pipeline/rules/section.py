@@ -54,11 +54,11 @@ class Section:
 
     def find_text(self, key: str) -> str | None:
         """A text that is not empty, or None."""
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip():
-            self.fault(key, f"{_show(value)} is not a text; put it in quotes")
+            self.fault(key, f"{_show_value(value)} is not a text; put it in quotes")
             return None
         return value.strip()
 
@@ -72,13 +72,13 @@ class Section:
 
     def find_texts(self, key: str) -> tuple[str, ...]:
         """A text, or a list of them."""
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None:
             return ()
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
             self.fault(
-                key, f"{_show(value)} is not a text, nor a list of texts; put each in quotes"
+                key, f"{_show_value(value)} is not a text, nor a list of texts; put each in quotes"
             )
             return ()
         if not found:
@@ -86,25 +86,28 @@ class Section:
         return tuple(found)
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None or isinstance(value, bool):
             return default if value is None else value
         self.fault(
-            key, f"{_show(value)} is neither true nor false; write one of them, without quotes"
+            key,
+            f"{_show_value(value)} is neither true nor false; write one of them, without quotes",
         )
         return default
 
     def number(self, key: str, default: int, lowest: int) -> int:
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-            self.fault(key, f"{_show(value)} is not a whole number of {lowest} or more; write one")
+            self.fault(
+                key, f"{_show_value(value)} is not a whole number of {lowest} or more; write one"
+            )
             return default
         return value
 
     def choice(self, key: str, default: W, allowed: Sequence[W]) -> W:
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None:
             return default
         for one in allowed:
@@ -112,13 +115,13 @@ class Section:
                 return one
         hint = suggest(value, allowed) if isinstance(value, str) else ""
         self.fault(
-            key, f"{_show(value)} is not one of {', '.join(allowed)}{hint or '; choose one'}"
+            key, f"{_show_value(value)} is not one of {', '.join(allowed)}{hint or '; choose one'}"
         )
         return default
 
     def parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:
         """A text or number that `parse` reads; it raises ValueError with the message."""
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None:
             return default
         try:
@@ -146,7 +149,7 @@ class Section:
             if isinstance(value, dict):
                 found.append((name, Section(value, path, self._faults)))
             else:
-                self._faults.add(path, f"{_show(value)} is not a table; write [{path}]")
+                self._faults.add(path, f"{_show_value(value)} is not a table; write [{path}]")
         return found
 
     def finish(self) -> None:
@@ -157,16 +160,16 @@ class Section:
                 known = ", ".join(sorted(self._asked))
                 self.fault(key, f"there is no such key{hint or f'; there are {known}'}")
 
-    def _take(self, key: str) -> object:
+    def _find_value(self, key: str) -> object:
         self._asked.append(key)
         return self._values.get(key)
 
     def _table(self, key: str) -> Mapping[str, object]:
-        value = self._take(key)
+        value = self._find_value(key)
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.fault(key, f"{_show(value)} is not a table; write [{self.path_of(key)}]")
+            self.fault(key, f"{_show_value(value)} is not a table; write [{self.path_of(key)}]")
             return {}
         return value
 
@@ -182,7 +185,7 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
             yield prefix + name, str(value)
 
 
-def _show(value: object) -> str:
+def _show_value(value: object) -> str:
     return "this" if isinstance(value, dict | list) else repr(value)
 
 

@@ -32,16 +32,16 @@ _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _JAVA_SECONDS = 30
 
 
-def module_command(module: str, *arguments: str) -> list[str]:
+def build_module_command(module: str, *arguments: str) -> list[str]:
     """Runs a module in this Python. -P: a file `moldau.py` or `queue.py` that lies in the working
     directory is no part of it."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def wait_until(ask: Callable[[], bool], seconds: float) -> bool:
-    """Ask again and again, for at most so long."""
+def wait_until(is_true: Callable[[], bool], seconds: float) -> bool:
+    """Whether a condition becomes true within this time; it is checked again and again."""
     deadline = time.monotonic() + seconds
-    while not ask():
+    while not is_true():
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE_SECONDS)
@@ -77,7 +77,7 @@ class BackgroundProcess:
             return None
         if self._child is not None and self._child.pid == pid:
             return pid if self._child.poll() is None else None
-        return pid if self._mark in command_line_of(pid) else None
+        return pid if self._mark in read_command_line(pid) else None
 
     @property
     def is_running(self) -> bool:
@@ -121,15 +121,15 @@ class BackgroundProcess:
         willing = wait_until(lambda: not self.is_running, seconds)
         if not willing:
             self.kill()
-        self._forget()
+        self._reap()
         return willing
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
         wait_until(lambda: not self.is_running, seconds=10.0)
-        self._forget()
+        self._reap()
 
-    def last_lines(self, count: int = 5) -> str:
+    def read_last_lines(self, count: int = 5) -> str:
         """Of its log, to say why it ended."""
         try:
             lines = self.log_file.read_text(errors="replace").strip().splitlines()
@@ -143,7 +143,7 @@ class BackgroundProcess:
             self._child.returncode = 0  # it is not waited for, and need not be
             self._child = None
 
-    def _forget(self) -> None:
+    def _reap(self) -> None:
         if self._child is not None:
             self._child.wait()
             self._child = None
@@ -153,7 +153,7 @@ class BackgroundProcess:
         self.pid_file.unlink(missing_ok=True)
 
 
-def command_line_of(pid: int) -> list[str]:
+def read_command_line(pid: int) -> list[str]:
     """The arguments of a process; none when there is no such process, or only its zombie."""
     if _PROC.is_dir():
         try:

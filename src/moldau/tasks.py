@@ -23,10 +23,10 @@ class TaskSupervisor:
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._on_finished)
         return task
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _on_finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if task.cancelled():
             return

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from moldau.processes import module_command
+from moldau.processes import build_module_command
 from moldau.testing.free_ports import take_port
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -28,7 +28,7 @@ _SIGNS_OF_A_BUG = ("Traceback (most recent call last)", "internal error", "Excep
 
 
 def moldau_command(*arguments: str) -> list[str]:
-    return module_command("moldau", *arguments)
+    return build_module_command("moldau", *arguments)
 
 
 def write_hostile_modules(folder: Path) -> Path:

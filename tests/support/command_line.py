@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from moldau.cli.main import run
-from moldau.processes import module_command
+from moldau.processes import build_module_command
 
-COMMAND = module_command("moldau")
+COMMAND = build_module_command("moldau")
 PATIENCE = 60
 
 

@@ -18,7 +18,7 @@ from moldau.clock import SystemClock
 from moldau.coordination.port import CoordinationError
 from moldau.coordination.served.server import SOCKET_NAME
 from moldau.coordination.served.session import SocketConnector, StoreSession
-from moldau.processes import command_line_of
+from moldau.processes import read_command_line
 from moldau.testing.free_ports import take_port
 from support.broker_process import NOTHING, BrokerProcess
 from support.cluster_processes import SETTINGS, ClusterBooks
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def is_alive(pid: int) -> bool:
-    return any(command_line_of(pid))
+    return any(read_command_line(pid))
 
 
 class SupervisedBrokers(ClusterBooks):

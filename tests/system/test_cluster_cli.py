@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moldau.processes import command_line_of
+from moldau.processes import read_command_line
 from moldau.testing.free_ports import take_port
 from support.broker_process import moldau_command
 from support.waiting import eventually
@@ -53,7 +53,7 @@ class Commands:
 
 
 def is_alive(pid: int) -> bool:
-    return any(command_line_of(pid))
+    return any(read_command_line(pid))
 
 
 @pytest.fixture

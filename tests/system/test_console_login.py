@@ -22,7 +22,7 @@ from moldau.model import (
     AclResourceType,
     ResourcePattern,
 )
-from moldau.processes import command_line_of
+from moldau.processes import read_command_line
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.broker_process import broker_process
 from support.console_process import (
@@ -154,8 +154,8 @@ def test_guessing_is_slowed_down(console: ConsoleProcess) -> None:
 
 
 def test_no_secret_is_shown(console: ConsoleProcess, broker: SecuredBroker) -> None:
-    assert "--command-config" in command_line_of(console.pid)
-    told = " ".join(command_line_of(console.pid)) + console.output
+    assert "--command-config" in read_command_line(console.pid)
+    told = " ".join(read_command_line(console.pid)) + console.output
     for password in broker.users.values():
         assert password not in told
 

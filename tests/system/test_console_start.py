@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.processes import command_line_of
+from moldau.processes import read_command_line
 from moldau.testing.free_ports import take_port
 from support.broker_process import broker_process, moldau_command, running_broker
 from support.console_process import ConsoleProcess, running_console
@@ -34,11 +34,11 @@ def find_consoles(parent: int) -> list[int]:
     for task in Path(f"/proc/{parent}/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that has ended meanwhile
             children += map(int, (task / "children").read_text().split())
-    return [child for child in children if "console" in command_line_of(child)]
+    return [child for child in children if "console" in read_command_line(child)]
 
 
 def is_alive(pid: int) -> bool:
-    return any(command_line_of(pid))
+    return any(read_command_line(pid))
 
 
 def is_served(url: str, host: str | None = None, method: str = "GET") -> bool:

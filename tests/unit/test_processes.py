@@ -17,8 +17,8 @@ from moldau.processes import (
     BackgroundProcess,
     Java,
     NoJavaError,
-    command_line_of,
-    module_command,
+    build_module_command,
+    read_command_line,
     require_java,
     stop_signals,
     wait_until,
@@ -46,7 +46,7 @@ class Programs:
         process = self.find()
         command = [sys.executable, "-c", text, str(self.folder)]
         process.launch(command, ends_with_parent=ends_with_parent)
-        assert wait_until(lambda: process.last_lines() == "here", 30)
+        assert wait_until(lambda: process.read_last_lines() == "here", 30)
         return process
 
 
@@ -73,7 +73,7 @@ def test_a_program_that_does_not_obey_is_killed(programs: Programs) -> None:
     assert pid is not None
     assert not process.stop(0.1)
     assert not process.is_running
-    assert not any(command_line_of(pid))
+    assert not any(read_command_line(pid))
 
 
 def test_a_pid_that_now_belongs_to_another_program_is_left_alone(programs: Programs) -> None:
@@ -124,7 +124,7 @@ def test_ctrl_c_that_was_ignored_from_the_start_stays_ignored() -> None:
 
 def test_files_in_the_working_directory_are_no_part_of_a_module_that_is_run(tmp_path: Path) -> None:
     ran = subprocess.run(
-        module_command("moldau", "--version"),
+        build_module_command("moldau", "--version"),
         cwd=write_hostile_modules(tmp_path),
         capture_output=True,
         text=True,

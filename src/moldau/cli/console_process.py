@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from moldau.cli.options import PROFILE_VARIABLE
 from moldau.cli.output import note, warn
 from moldau.config.broker_options import BrokerOptions
-from moldau.processes import module_command
+from moldau.processes import build_module_command
 
 # It is started after the broker listens, and the broker never waits for it. It ends with the
 # broker, also with one that was killed: its standard input is a pipe of which the broker has the
@@ -59,7 +59,7 @@ class ConsoleProcess:
         if not is_installed():
             note(f"moldau: {missing_text()}")
             return
-        command = module_command("moldau", "console", "--with-parent")
+        command = build_module_command("moldau", "console", "--with-parent")
         command += ["--bootstrap", bootstrap]
         if self._address is not None:
             command += ["--listen", self._address]

@@ -24,7 +24,7 @@ from moldau.coordination.zookeeper.server import (
     require_server,
 )
 from moldau.errors import StartupError
-from moldau.processes import BackgroundProcess, module_command, wait_until
+from moldau.processes import BackgroundProcess, build_module_command, wait_until
 
 DEFAULT_FOLDER = Path("moldau-cluster")
 DEFAULT_BROKERS = 3
@@ -167,7 +167,7 @@ class ZookeeperBroker(LocalBroker):
 
     def launch(self, zookeeper: str, config: Sequence[str], settings: Sequence[str]) -> None:
         self._wait.mark_start()
-        command = module_command("moldau", "start", "--zookeeper", zookeeper, *config)
+        command = build_module_command("moldau", "start", "--zookeeper", zookeeper, *config)
         command += ["--broker-id", str(self.id), "--listen", self.address]
         command += ["--data-dir", str(self._data_folder)]
         for setting in settings:
@@ -202,7 +202,7 @@ class ListeningLine:
         if not self._is_said():
             verdict = "did not start in time" if process.is_running else "ended as it started"
             raise StartupError(
-                f"{self._name} {verdict}; {process.log_file} says:\n{process.last_lines()}"
+                f"{self._name} {verdict}; {process.log_file} says:\n{process.read_last_lines()}"
             )
 
     def _is_said(self) -> bool:
@@ -297,7 +297,7 @@ class SupervisedCluster:
         say(f"starting {noun}")
         line = ListeningLine(self._supervisor, noun)
         line.mark_start()
-        command = module_command("moldau", "start", "--brokers", str(self.plan.brokers))
+        command = build_module_command("moldau", "start", "--brokers", str(self.plan.brokers))
         command += _config(self.plan)
         command += ["--listen", self.brokers[0].address, "--broker-id", str(self.brokers[0].id)]
         command += ["--data-dir", str(self._data_folder)]

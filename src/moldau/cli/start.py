@@ -41,7 +41,7 @@ from moldau.config.properties import (
 )
 from moldau.errors import UsageError
 from moldau.net.event_loop import new_event_loop
-from moldau.processes import module_command
+from moldau.processes import build_module_command
 from moldau.storage.files import RealFiles
 from moldau.storage.meta_properties import read_meta_properties
 from moldau.storage.rules.file_names import META_PROPERTIES_FILE
@@ -303,7 +303,7 @@ async def _start_brokers(
 
     def command_of(place: BrokerPlace, socket_path: Path) -> list[str]:
         own = {**place.settings(), "coordination.socket": str(socket_path)}
-        command = module_command("moldau", "start")
+        command = build_module_command("moldau", "start")
         if config is not None:
             command += ["--config", str(config)]
         for setting in (*given, *(f"{name}={value}" for name, value in own.items())):

@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from moldau.errors import ConfigurationError, SchemaDecodingError, SchemaEncodingError
-from moldau.processes import module_command
+from moldau.processes import build_module_command
 from moldau.schemas.model import ResolvedSchema, SchemaType
 from moldau.schemas.rules.framing import make_indexes, read_indexes
 
@@ -290,7 +290,7 @@ def _include_folders() -> list[str]:
 
 
 def _run(sources: Path, arguments: list[str]) -> None:
-    command = module_command("grpc_tools.protoc", *arguments)
+    command = build_module_command("grpc_tools.protoc", *arguments)
     try:
         done = subprocess.run(  # noqa: S603 our own interpreter, and arguments of ours
             command,

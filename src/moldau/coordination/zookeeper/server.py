@@ -178,7 +178,7 @@ class ZookeeperNode:
         if not self.is_running:
             raise StartupError(
                 f"ZooKeeper at {self.address} ended as it started; {self._process.log_file} says:\n"
-                f"{self._process.last_lines()}"
+                f"{self._process.read_last_lines()}"
             )
         if self.mode() is None:
             raise StartupError(f"ZooKeeper at {self.address} is not ready; see {self.folder}")

@@ -84,10 +84,11 @@ def read_journal(path: Path) -> Iterator[JournalStep]:
 class JournaledFile:
     """An open file of `JournaledFiles`."""
 
-    __slots__ = ("_file", "_journal", "_number", "_sync_seconds")
+    __slots__ = ("_file", "_journal", "_number", "_sync_seconds", "close", "read_at", "size")
 
     def __init__(self, file: RealFile, journal: Journal, sync_seconds: float) -> None:
         self._file = file
+        self.size, self.read_at, self.close = file.size, file.read_at, file.close
         self._journal = journal
         self._number = journal.make_number()
         self._sync_seconds = sync_seconds
@@ -101,12 +102,6 @@ class JournaledFile:
     def descriptor(self) -> int | None:
         return self._file.descriptor
 
-    def size(self) -> int:
-        return self._file.size()
-
-    def read_at(self, position: int, length: int) -> bytes:
-        return self._file.read_at(position, length)
-
     def write_at(self, position: int, data: Buffer) -> None:
         with self._journal.guard:
             self._file.write_at(position, data)
@@ -118,19 +113,16 @@ class JournaledFile:
             self._journal.note("truncate", self._number, size)
 
     def write_back(self, end: int) -> None:
-        self._file.size()  # as below
+        self.size()  # as below
 
     def sync(self) -> None:
-        self._file.size()  # raises for a closed file, as a sync does
+        self.size()  # raises for a closed file, as a sync does
         with self._journal.guard:
             number = self._journal.make_number()
             self._journal.note("sync", self._number, number)
         time.sleep(self._sync_seconds)
         with self._journal.guard:
             self._journal.note("synced", number)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class JournaledFiles(RealFiles):

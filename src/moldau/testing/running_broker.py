@@ -267,10 +267,11 @@ def broker(
         yield running
 
 
-class _BrokerThread:
+class _BrokerThread(threading.Thread):
     """The thread that a broker runs in."""
 
     def __init__(self, static: Mapping[str, str], injected: InjectedErrors) -> None:
+        super().__init__(name="moldau-broker", daemon=True)
         self._static = static
         self._injected = injected
         self._ready = threading.Event()
@@ -278,10 +279,6 @@ class _BrokerThread:
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._run, name="moldau-broker", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     @property
     def broker(self) -> BrokerServer:
@@ -295,15 +292,15 @@ class _BrokerThread:
             raise self._failure
 
     def stop(self) -> None:
-        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+        if self._loop is not None and self._stopping is not None and self.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_SECONDS)
-        if self._thread.is_alive():
+        if self.ident is not None:
+            self.join(_STOP_SECONDS)
+        if self.is_alive():
             raise RuntimeError(f"the broker did not stop within {_STOP_SECONDS:.0f} seconds")
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve())

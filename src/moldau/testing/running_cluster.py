@@ -160,7 +160,6 @@ def cluster(brokers: int = 3, config: Mapping[str, str] = _NOTHING) -> Iterator[
     """
     refuse_unknown(config)
     core = _Core(brokers, config)
-    core.start()
     try:
         core.run(core.open())
         yield RunningCluster(core)
@@ -196,11 +195,9 @@ class _Core:
         self.links = Links()
         self.members: dict[int, ClusterMember] = {}
         self.injected = InjectedErrors()
+        self._thread.start()
 
     # The thread
-
-    def start(self) -> None:
-        self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_SECONDS)

@@ -129,7 +129,8 @@ class Machine(RuleBasedStateMachine):
         new_end = self.real.end_offset
         for at in range(self.model.start, new_end):  # what is not shown has nothing to deliver
             one = self.model.records.get(at, One())
-            is_passed = offset <= at < got.next_offset
+            # A gap before the first batch is passed over also when what follows is out of reach.
+            is_passed = offset <= at < max(got.next_offset, batches[0].first_offset)
             if one.state is DeliveryState.AVAILABLE and at not in shown and is_passed:
                 one = One(DeliveryState.ARCHIVED, 0)
             self.model.records[at] = one

@@ -34,7 +34,9 @@ class Hands:
         core: Any = self
         return AsyncJobBatch([AsyncJob(core, one, confirms=False) for one in taken])
 
-    def finish(self, record: InFlightRecord, kind: AcknowledgeType, done: object) -> None:
+    def acknowledge_record(
+        self, record: InFlightRecord, kind: AcknowledgeType, done: object
+    ) -> None:
         record.kind = kind
 
     @contextlib.asynccontextmanager

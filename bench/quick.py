@@ -55,8 +55,8 @@ _INIT_PRODUCER_ID, _ADD_PARTITIONS, _METADATA = (22, 4), (24, 3), (3, 12)
 _OFFSET_COMMIT, _OFFSET_FETCH = (8, 8), (9, 8)
 _CONSUMER_HEARTBEAT, _SHARE_HEARTBEAT, _SHARE_FETCH = (68, 0), (76, 1), (78, 1)
 _MEMBER_ID_REQUIRED = 79
-_TOLERANCES = {"broker: start": 0.6}
-"""Wider than the counter's. A start may take 0.35 s of CPU time; the baseline is 0.2 s."""
+_TOLERANCES = {"broker: start": 1.0}
+"""Wider than the counter's. A start may take 0.35 s of CPU time; the baseline is 0.15 s."""
 _COORDINATOR_SECONDS = 60.0
 _IN_FLIGHT = 32
 

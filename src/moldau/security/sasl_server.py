@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from moldau.clock import Clock
 from moldau.config.listener_options import ListenerOptions
@@ -431,6 +430,8 @@ class _TokenChecker:
         parts = urlsplit(self._url)
         if parts.scheme == "file":
             return Path(parts.path).read_bytes()
+        from urllib.request import urlopen  # 1.3 MB that only OAUTHBEARER needs
+
         with urlopen(self._url, timeout=_FETCH_SECONDS) as answer:  # noqa: S310 checked above
             data: bytes = answer.read(_MOST_KEY_BYTES)
             return data

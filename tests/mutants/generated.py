@@ -175,16 +175,17 @@ def find_test_folder(package: str) -> Path:
 
 
 def find_test_files(package: str) -> list[Path]:
-    """The unit tests of a package, those elsewhere that import its rules, and the scenarios when
-    what plays them does."""
+    """The unit tests of a package, those elsewhere that import its rules, and the stories that a
+    stage plays which imports them."""
     own, rules = find_test_folder(package), f"moldau.{package}.rules"
     found = [
         path
         for path in sorted((TESTS / "unit").rglob("test_*.py"))
         if path.is_relative_to(own) or _imports(path, rules)
     ]
-    if any(_imports(path, rules) for path in (TESTS / "scenarios").glob("*_stage.py")):
-        found += sorted((TESTS / "scenarios").glob("test_*.py"))
+    for stage in sorted((TESTS / "scenarios").glob("*_stage.py")):
+        if _imports(stage, rules):
+            found.append(stage.with_name(f"test_{stage.stem.removesuffix('_stage')}_stories.py"))
     return found
 
 

@@ -108,10 +108,17 @@ def test_the_unit_tests_of_a_package_are_its_tests(package: str) -> None:
     assert any(path.is_relative_to(find_test_folder(package)) for path in files)
 
 
-def test_stories_of_groups_judge_the_rules_of_groups() -> None:
+def test_stories_judge_the_rules_that_their_stage_plays() -> None:
     scenarios = TESTS / "scenarios"
-    assert scenarios / "test_group_stories.py" in find_test_files("coordinators.groups")
-    assert not any(path.is_relative_to(scenarios) for path in find_test_files("storage"))
+    groups, transactions = map(
+        find_test_files, ("coordinators.groups", "coordinators.transactions")
+    )
+    assert scenarios / "test_group_stories.py" in groups
+    assert scenarios / "test_share_stories.py" in groups
+    assert scenarios / "test_transaction_stories.py" not in groups
+    assert scenarios / "test_transaction_stories.py" in transactions
+    assert scenarios / "test_truncation_stories.py" in find_test_files("replication")
+    assert not any(path.is_relative_to(scenarios) for path in find_test_files("quotas"))
 
 
 def test_a_sample_is_the_same_each_time_and_has_the_size_that_was_asked_for() -> None:

@@ -127,11 +127,11 @@ def parse_ms(text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
-_LOST = (ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch)
-
-
 class Stage:
     """One story being played."""
+
+    LOST: tuple[ErrorCode, ...] = (ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch)
+    """Errors after which a member joins anew with its next heartbeat."""
 
     def __init__(self) -> None:
         self.limits = GroupLimits()
@@ -252,7 +252,7 @@ class Stage:
                     CommittedOffset(int(at), -1, metadata, *times, self._id_of(topic), names_id),
                 )
                 for where, at in options.items()
-                for topic, number in (_partition(where),)
+                for topic, number in (parse_partition(where),)
             ),
             knows_epochs=True,
         )
@@ -261,7 +261,9 @@ class Stage:
     def _do_topics(self, names: list[str], options: dict[str, str]) -> None:
         state = PartitionState(leader=_BROKER, leader_epoch=LeaderEpoch(0), isr=(), replicas=())
         self._store = self._store.with_topics(
-            TopicState(name=name, topic_id=TopicId(_id_of(name)), partitions=(state,) * int(count))
+            TopicState(
+                name=name, topic_id=TopicId(topic_uuid(name)), partitions=(state,) * int(count)
+            )
             for name, count in options.items()
         )
         self._deliver()
@@ -278,7 +280,7 @@ class Stage:
             epoch=LEAVING_EPOCH if "leave" in options else epoch,
             topics=frozenset(options["reads"].split(",")) if "reads" in options else None,
             rebalance_timeout_ms=60_000 if is_new else -1,
-            owned=None if owned is None else _owned(owned),
+            owned=None if owned is None else owned_partitions(owned),
         )
         self._request(event, name)
 
@@ -316,7 +318,7 @@ class Stage:
         self._lines += rows or ["nothing is committed"]
 
     def _do_forget(self, names: list[str], options: dict[str, str]) -> None:
-        partitions = tuple(_partition(name) for name in names)
+        partitions = tuple(parse_partition(name) for name in names)
         self._request(DeleteOffsets(group_id=GROUP, partitions=partitions), "admin")
 
     def _do_delete(self, names: list[str], options: dict[str, str]) -> None:
@@ -445,8 +447,9 @@ class Stage:
         failed = bool(outcome.records) and self._writes_fail
         for record in () if failed else outcome.records:
             self.log.append(record)
-            if isinstance(record, GroupRecord | OffsetRecord | MemberAssignmentRecord):
-                self._lines.append(f"log: {self._describe(record)}")
+            words = self._describe(record)
+            if words is not None:
+                self._lines.append(f"log: {words}")
             self.groups.apply(record)
         if failed:
             self._lines.append("the log refuses the write")
@@ -458,9 +461,7 @@ class Stage:
             elif isinstance(effect, InitializeStates) and not failed:
                 asked = {(one.topic_id, one.partition) for one in effect.states}
                 self._states |= asked
-                self._lines.append(
-                    f"share coordinators are asked for {_assigned(partitions_of(asked))}"
-                )
+                self._lines.append(self._describe_asked(effect, names_of(partitions_of(asked))))
         for request, answer in outcome.replies:
             if request == NO_REQUEST:
                 continue
@@ -480,8 +481,8 @@ class Stage:
             self._learn(name, answer)
         if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error is ErrorCode.none:
             self._generations[name] = answer.epoch
-        if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error in _LOST:
-            self._ids.pop(name, None)  # it joins anew with its next heartbeat
+        if isinstance(answer, ConsumerHeartbeatAnswer) and answer.error in self.LOST:
+            self._ids.pop(name, None)
             self._generations.pop(name, None)
         self._lines.append(f"{name} <- {_words(answer)}")
 
@@ -499,12 +500,15 @@ class Stage:
     def _generation_of(self, name: str, options: dict[str, str]) -> int:
         return int(options.pop("generation", self._generations.get(name, 0)))
 
-    def _describe(self, record: GroupRecord | OffsetRecord | MemberAssignmentRecord) -> str:
+    def _describe(self, record: CoordinatorRecord) -> str | None:
+        """A record in words; None if these stories do not show it."""
         if isinstance(record, MemberAssignmentRecord):
             return f"{record.member_id} {_assignment_words(record.value)}"
-        if not isinstance(record, GroupRecord):
+        if isinstance(record, OffsetRecord):
             at = "is forgotten" if record.committed is None else f"at {record.committed.offset}"
             return f"{record.topic}-{record.partition} {at}"
+        if not isinstance(record, GroupRecord):
+            return None
         metadata = record.metadata
         if metadata is None:
             return "the group is gone"
@@ -512,6 +516,9 @@ class Stage:
             return f"generation {metadata.generation}, empty"
         parts = [f"{one.member_id}: {one.assignment.decode() or '-'}" for one in metadata.members]
         return f"generation {metadata.generation} by {metadata.protocol}, {', '.join(parts)}"
+
+    def _describe_asked(self, effect: InitializeStates, partitions: str) -> str:
+        return f"share coordinators are asked for {partitions}"
 
     def _show_change(self) -> None:
         """Where the group is now, when that has changed."""
@@ -537,23 +544,23 @@ class Stage:
             self._lines.append(f"[{shown}]")
 
 
-def _partition(text: str) -> tuple[str, int]:
+def parse_partition(text: str) -> tuple[str, int]:
     topic, number = text.rsplit("-", 1)
     return topic, int(number)
 
 
-def _id_of(topic: str) -> UUID:
+def topic_uuid(topic: str) -> UUID:
     return UUID(bytes=topic.encode().rjust(16, b"\0"))
 
 
-def _owned(text: str) -> AssignedPartitions:
+def owned_partitions(text: str) -> AssignedPartitions:
     if text == "nothing":
         return NO_PARTITIONS
-    pairs = map(_partition, text.split(","))
-    return partitions_of((_id_of(topic), number) for topic, number in pairs)
+    pairs = map(parse_partition, text.split(","))
+    return partitions_of((topic_uuid(topic), number) for topic, number in pairs)
 
 
-def _assigned(partitions: AssignedPartitions, epochs: AssignmentEpochs | None = None) -> str:
+def names_of(partitions: AssignedPartitions, epochs: AssignmentEpochs | None = None) -> str:
     """With the epochs in which they were assigned, if those are given."""
     names = sorted(
         f"{topic_id.bytes.lstrip(bytes(1)).decode()}-{number}"
@@ -568,9 +575,9 @@ def _assignment_words(value: MemberAssignment | None) -> str:
     if value is None:
         return "is gone"
     epochs = value.assignment_epochs or None  # members of share groups have none
-    words = f"is in epoch {value.epoch} with {_assigned(value.assigned, epochs)}"
+    words = f"is in epoch {value.epoch} with {names_of(value.assigned, epochs)}"
     if value.revoking:
-        words += f", and has to revoke {_assigned(value.revoking, value.assignment_epochs)}"
+        words += f", and has to revoke {names_of(value.revoking, value.assignment_epochs)}"
     return words
 
 
@@ -595,7 +602,7 @@ def _words(answer: GroupAnswer) -> str:
         case SyncAnswer(error=ErrorCode.none):
             return f"is assigned {answer.assignment.decode() or 'nothing'}"
         case ConsumerHeartbeatAnswer(error=ErrorCode.none):
-            told = "" if answer.assigned is None else f", is assigned {_assigned(answer.assigned)}"
+            told = "" if answer.assigned is None else f", is assigned {names_of(answer.assigned)}"
             return f"epoch {answer.epoch}{told}"
         case CodeAnswer(error=ErrorCode.none):
             return "fine"

@@ -10,6 +10,8 @@ name stands for the producer id and the epoch that it was told last.
     commit A, abort A           EndTxn
     markers t-0 ...             partitions have the marker of the last decision (all: `markers`)
     verify A t-0                whether a partition is part of the open transaction (KIP-890)
+    lose commit A               the same for commit and abort, and the answer is lost
+    late 100/0 t-0              partitions have the marker of an earlier identity
     version 2                   the transaction version that producers speak from now on
     wait 10s                    time passes
     time out                    the broker looks for what has been open for too long
@@ -67,6 +69,7 @@ class TransactionStage:
         self._next_id = FIRST_PRODUCER_ID
         self._producers: dict[str, IdAndEpoch] = {}
         self._markers: MarkersToWrite | None = None
+        self._loses_answer = False
         self._shown = "unknown"
         self._lines: list[str] = []
 
@@ -125,9 +128,24 @@ class TransactionStage:
         )
         answer = self._handle(event)
         is_news = answer.error is ErrorCode.none and self._version >= 2
-        if is_news:
+        if is_news and not self._loses_answer:
             self._producers[name] = answer.producer
         self._tell(name, answer, f"done, is {_who(answer.producer)}" if is_news else "done")
+
+    def _do_lose(self, names: list[str], options: dict[str, str]) -> None:
+        command, name = names
+        self._loses_answer = True
+        self._end(name, is_commit={"commit": True, "abort": False}[command])
+        self._loses_answer = False
+
+    def _do_late(self, names: list[str], options: dict[str, str]) -> None:
+        who, *partitions = names
+        event = MarkersWritten(
+            transactional_id=ID,
+            producer=IdAndEpoch(*map(int, who.split("/"))),
+            partitions=frozenset(map(_partition, partitions)),
+        )
+        self._handle(event)
 
     def _do_markers(self, names: list[str], options: dict[str, str]) -> None:
         markers = self._markers
@@ -199,7 +217,7 @@ class TransactionStage:
 
     def _tell(self, name: str, answer: TransactionAnswer, success: str) -> None:
         text = success if answer.error is ErrorCode.none else _code(answer.error)
-        self._lines.append(f"{name} <- {text}")
+        self._lines.append(f"{name} {'does not hear:' if self._loses_answer else '<-'} {text}")
 
     def _show_change(self) -> None:
         """Where the id is now, when that has changed."""

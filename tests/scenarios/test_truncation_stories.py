@@ -1,0 +1,20 @@
+"""Every story in `tests/scenarios/truncation` comes out as it is written (see `stories`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stories import check_story, find_stories
+from truncation_stage import TruncationStage
+
+STORIES = find_stories("truncation")
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_the_story_comes_out_as_it_is_written(path: Path) -> None:
+    check_story(path, TruncationStage())
+
+
+def test_there_are_stories() -> None:
+    assert len(STORIES) >= 4

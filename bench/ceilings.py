@@ -16,13 +16,7 @@ from bench.processes import serving_module, temporary_folder
 from bench.raw_client import RawClient
 from bench.report import Outcome, Table
 from bench.scale import KIB, Scale
-from bench.throughput import (
-    plain_push,
-    plain_ranges,
-    rounds_of_fetch,
-    rounds_of_produce,
-    size_name,
-)
+from bench.throughput import plain_push, plain_ranges, rounds_of_fetch, rounds_of_produce, size_name
 
 
 def run(scale: Scale) -> Outcome:

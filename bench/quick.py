@@ -23,14 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.counters import Counter, CpuCounter, choose_counter
-from bench.frames import (
-    CLIENT_ID,
-    Prepared,
-    fetch,
-    make_batch,
-    metadata,
-    produce,
-)
+from bench.frames import CLIENT_ID, Prepared, fetch, make_batch, metadata, produce
 from bench.processes import (
     ServerProcess,
     broker_command,

@@ -7,12 +7,7 @@ import urllib.request
 from confluent_kafka import Producer
 
 import moldau
-from moldau.client.admin.values import (
-    ConfigChange,
-    ConfigOperation,
-    ConfigResource,
-    ResourceType,
-)
+from moldau.client.admin.values import ConfigChange, ConfigOperation, ConfigResource, ResourceType
 from moldau.testing import broker as start_broker
 from moldau.testing.running_broker import RunningBroker
 from support.waiting import PATIENCE_SECONDS, eventually

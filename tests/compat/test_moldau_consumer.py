@@ -13,13 +13,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 import moldau
 from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from support import confluent_client
-from support.rows import (
-    CREATE_TIME,
-    LOG_APPEND_TIME,
-    VARIED_ROWS,
-    Row,
-    numbered_rows,
-)
+from support.rows import CREATE_TIME, LOG_APPEND_TIME, VARIED_ROWS, Row, numbered_rows
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS
 

@@ -24,13 +24,7 @@ import moldau
 import moldau.testing
 from moldau.client.admin.values import ONGOING, OffsetSpec
 from moldau.spark.exactly_once import STATE_TOPIC
-from support.pipeline_driver import (
-    EXECUTOR,
-    PATIENCE_SECONDS,
-    family_of,
-    spark_home,
-    started_by,
-)
+from support.pipeline_driver import EXECUTOR, PATIENCE_SECONDS, family_of, spark_home, started_by
 from support.topics import Topics
 from support.waiting import eventually
 

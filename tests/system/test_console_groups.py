@@ -9,12 +9,7 @@ import pytest
 
 import moldau
 import moldau.testing
-from moldau.client.admin.values import (
-    ConfigChange,
-    ConfigOperation,
-    ConfigResource,
-    NewTopic,
-)
+from moldau.client.admin.values import ConfigChange, ConfigOperation, ConfigResource, NewTopic
 from moldau.client.rules.offsets import AtBeginning
 from moldau.console.cluster import Cluster
 from moldau.console.groups import (

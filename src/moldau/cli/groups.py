@@ -18,12 +18,7 @@ from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.offsets import plan_group_reset
 from moldau.client.admin.values import GroupDescription, GroupMember, GroupState
 from moldau.client.rules.offsets import PlannedReset, Target, TopicChoice
-from moldau.errors import (
-    ConfigurationError,
-    GroupNotEmptyError,
-    GroupNotFoundError,
-    KafkaError,
-)
+from moldau.errors import ConfigurationError, GroupNotEmptyError, GroupNotFoundError, KafkaError
 from moldau.model import TopicPartition
 from moldau.ops.formatting import UNKNOWN, format_duration, plural
 from moldau.ops.group_view import describe_groups

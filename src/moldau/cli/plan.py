@@ -7,12 +7,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from moldau.cli.bench_run import (
-    Load,
-    bench_topic,
-    measure_consume,
-    measure_produce,
-)
+from moldau.cli.bench_run import Load, bench_topic, measure_consume, measure_produce
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, option
 from moldau.cli.output import Progress, note, print_document, print_table
 from moldau.cli.reporting import warnings_shown

@@ -13,12 +13,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.broker.broker_places import (
-    BrokerPlace,
-    automatic_count,
-    default_settings,
-    plan_places,
-)
+from moldau.broker.broker_places import BrokerPlace, automatic_count, default_settings, plan_places
 from moldau.broker.listeners import is_readable_by_all
 from moldau.broker.run import run_broker
 from moldau.broker.server import BrokerServer

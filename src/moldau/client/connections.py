@@ -43,12 +43,7 @@ from moldau.model import TopicPartition
 from moldau.net.port import Channel, Network
 from moldau.wire.apis import API_VERSIONS, Api, VersionRange
 from moldau.wire.headers import read_response_header, request_prefix
-from moldau.wire.opening_messages import (
-    LARGE_BYTES,
-    MESSAGES,
-    encode_opening,
-    parse_opening,
-)
+from moldau.wire.opening_messages import LARGE_BYTES, MESSAGES, encode_opening, parse_opening
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v3.response import ApiVersionsResponse

@@ -14,11 +14,7 @@ from moldau.clock import Clock
 from moldau.cluster import znodes
 from moldau.cluster.change_notifications import announce_config, catch_up
 from moldau.cluster.cluster_admin import kafka_errors
-from moldau.cluster.znodes import (
-    DELEGATION_TOKENS,
-    decode_user_name,
-    encode_user_name,
-)
+from moldau.cluster.znodes import DELEGATION_TOKENS, decode_user_name, encode_user_name
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import (
     BadVersionError,

@@ -39,12 +39,7 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.config.broker_options import UNKNOWN_BROKER_SETTINGS
 from moldau.config.topic_options import UNKNOWN_TOPIC_SETTINGS
-from moldau.coordination.port import (
-    Coordination,
-    CoordinationError,
-    SessionExpiredError,
-    Watch,
-)
+from moldau.coordination.port import Coordination, CoordinationError, SessionExpiredError, Watch
 from moldau.errors import InvariantViolation, MoldauError
 from moldau.model import AclEntry, BrokerId, LeaderEpoch, ResourcePattern, TopicId, TopicPartition
 from moldau.quotas import QuotaEntity

@@ -25,11 +25,7 @@ from moldau.cluster.rules.reassignment import (
     target_replicas,
 )
 from moldau.cluster.state_writer import StateWriter, parts_of
-from moldau.cluster.znodes import (
-    WantedReplicas,
-    decode_reassignment,
-    encode_reassignment,
-)
+from moldau.cluster.znodes import WantedReplicas, decode_reassignment, encode_reassignment
 from moldau.coordination.port import BadVersionError, Coordination, Delete, NoNodeError, SetData
 from moldau.errors import (
     KafkaError,

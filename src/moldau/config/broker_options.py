@@ -37,11 +37,7 @@ from moldau.config.listener_options import (
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
 from moldau.config.option import Layers, OptionSet, OptionSource, Reload, resolve_values
 from moldau.errors import ConfigurationError, InvalidConfigError
-from moldau.model import (
-    GROUP_OFFSETS_TOPIC,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
+from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 _log = logging.getLogger("moldau.config")
 

@@ -26,18 +26,8 @@ from moldau.clock import Clock
 from moldau.errors import ClientError, KafkaError, MoldauError
 from moldau.model import TopicPartition
 from moldau.ops.group_view import read_groups
-from moldau.ops.metrics_ports import (
-    ReadMetrics,
-    foreign_brokers,
-    ports_of,
-    read_ports,
-)
-from moldau.ops.rules.checks import (
-    BrokerSurvey,
-    ClusterSurvey,
-    GroupSurvey,
-    name_brokers,
-)
+from moldau.ops.metrics_ports import ReadMetrics, foreign_brokers, ports_of, read_ports
+from moldau.ops.rules.checks import BrokerSurvey, ClusterSurvey, GroupSurvey, name_brokers
 
 T = TypeVar("T")
 

@@ -6,12 +6,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from moldau.client.admin.client import AsyncAdmin
-from moldau.client.admin.values import (
-    SHARE_TYPE,
-    GroupDescription,
-    OffsetSpec,
-    PartitionLag,
-)
+from moldau.client.admin.values import SHARE_TYPE, GroupDescription, OffsetSpec, PartitionLag
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.ops.cluster_view import read_offsets

@@ -19,31 +19,14 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
-from moldau.records._rows_pure import (
-    PlainColumnEncoder,
-    require_row,
-)
-from moldau.records._rows_pure import (
-    count_fitting as count_fitting,
-)
-from moldau.records._rows_pure import (
-    find_timestamps as find_timestamps,
-)
-from moldau.records._rows_pure import (
-    make_rows as make_rows,
-)
-from moldau.records._rows_pure import (
-    murmur2 as murmur2,
-)
-from moldau.records._rows_pure import (
-    partition_for_key as partition_for_key,
-)
-from moldau.records._rows_pure import (
-    row_size as row_size,
-)
-from moldau.records._rows_pure import (
-    split_by_key as split_by_key,
-)
+from moldau.records._rows_pure import PlainColumnEncoder, require_row
+from moldau.records._rows_pure import count_fitting as count_fitting
+from moldau.records._rows_pure import find_timestamps as find_timestamps
+from moldau.records._rows_pure import make_rows as make_rows
+from moldau.records._rows_pure import murmur2 as murmur2
+from moldau.records._rows_pure import partition_for_key as partition_for_key
+from moldau.records._rows_pure import row_size as row_size
+from moldau.records._rows_pure import split_by_key as split_by_key
 from moldau.records.batch_header import Buffer
 from moldau.records.columns import (
     MAX_PAYLOAD_BYTES,

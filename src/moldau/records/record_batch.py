@@ -18,12 +18,7 @@ from moldau.errors import (
     InvalidRecordError,
     UnsupportedForMessageFormatError,
 )
-from moldau.model import (
-    NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-)
+from moldau.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CONTROL_FLAG,

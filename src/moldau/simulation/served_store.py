@@ -22,11 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from moldau.clock import Clock
-from moldau.coordination.embedded import (
-    FILE_NAME,
-    EmbeddedSession,
-    EmbeddedStore,
-)
+from moldau.coordination.embedded import FILE_NAME, EmbeddedSession, EmbeddedStore
 from moldau.coordination.served.messages import ToClient, ToService
 from moldau.coordination.served.server import StoreServer
 from moldau.coordination.served.session import StoreGoneError

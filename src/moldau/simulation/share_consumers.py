@@ -22,11 +22,7 @@ from moldau.client.admin.values import ShareGroupOffset
 from moldau.client.consumer.rules.instructions import Failure
 from moldau.client.queue.jobs import AsyncJob
 from moldau.client.queue.queue import AsyncQueue
-from moldau.client.queue.rules.in_flight import (
-    SendShareAcknowledge,
-    SendShareFetch,
-    ShareAnswer,
-)
+from moldau.client.queue.rules.in_flight import SendShareAcknowledge, SendShareFetch, ShareAnswer
 from moldau.coordinators.shares.rules.in_flight_state import InFlightBatch
 from moldau.errors import ClientError, KafkaError
 from moldau.model import AcknowledgeType, TopicPartition

@@ -23,12 +23,7 @@ from moldau.client.consumer.rules.fetch_buffer import ConsumerRecord
 from moldau.client.producer.producer import AsyncProducer
 from moldau.client.producer.rules.record_accumulator import ProducerIdentity
 from moldau.config.client_options import ACKS_ALL
-from moldau.errors import (
-    ClientError,
-    CommitFailedError,
-    KafkaError,
-    TransactionAbortedError,
-)
+from moldau.errors import ClientError, CommitFailedError, KafkaError, TransactionAbortedError
 from moldau.model import TopicPartition
 from moldau.records.record_batch import build_batch
 from moldau.simulation.clients import (

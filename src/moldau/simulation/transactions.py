@@ -34,12 +34,7 @@ from moldau.errors import (
     KafkaError,
     ProducerFencedError,
 )
-from moldau.model import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-)
+from moldau.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TRANSACTION_STATE_TOPIC, TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.record_batch import records_of
 from moldau.simulation.clients import FOREVER_MS, Client, ClientSetup, call_coordinator, draw_random

@@ -12,14 +12,7 @@ from bench.compare import QUICK, Effort, Found, choose, estimate_seconds, run_ro
 from bench.loads import RATE
 from bench.report import FIGURES_BEGIN, FIGURES_END, advantage, render_found, write_page
 from bench.rows import ROWS
-from bench.scale_model import (
-    SESSION_SECONDS,
-    Fitted,
-    Measured,
-    Quantity,
-    Size,
-    measure_elsewhere,
-)
+from bench.scale_model import SESSION_SECONDS, Fitted, Measured, Quantity, Size, measure_elsewhere
 from bench.systems import SYSTEMS
 from bench.wires import KafkaWire, NatsWire, RedisWire, RefusedError
 

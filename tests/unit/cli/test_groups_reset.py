@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from moldau.cli.offset_target import (
-    TargetOptions,
-    choose_target,
-    choose_topics,
-    parse_topic,
-)
+from moldau.cli.offset_target import TargetOptions, choose_target, choose_topics, parse_topic
 from moldau.client.rules.offsets import (
     AtBeginning,
     AtOffset,

@@ -8,14 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from client.scripted_broker import (
-    METADATA,
-    PORT,
-    Request,
-    Script,
-    Stage,
-    metadata,
-)
+from client.scripted_broker import METADATA, PORT, Request, Script, Stage, metadata
 from moldau.client.admin.client import AsyncAdmin
 from moldau.client.admin.values import GroupDescription, GroupOffset, GroupState
 from moldau.client.blocking import Admin

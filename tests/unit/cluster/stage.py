@@ -18,12 +18,7 @@ from moldau.cluster.elections import Answers, Questions
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.broker_shutdown import ReplicaCondition, plan_broker_start
 from moldau.cluster.rules.leader_election import LogEnd, RecoveryStrategy
-from moldau.cluster.rules.metadata_image import (
-    BrokerState,
-    Endpoint,
-    MetadataImage,
-    TopicState,
-)
+from moldau.cluster.rules.metadata_image import BrokerState, Endpoint, MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicDefaults
 from moldau.cluster.state_writer import StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion

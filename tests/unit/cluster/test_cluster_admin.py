@@ -11,13 +11,7 @@ from moldau.cluster import broker_registration, znodes
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.alterations import ConfigChange, ConfigOperation
-from moldau.coordination.port import (
-    BadVersionError,
-    Coordination,
-    Node,
-    Operation,
-    StoreLostError,
-)
+from moldau.coordination.port import BadVersionError, Coordination, Node, Operation, StoreLostError
 from moldau.errors import (
     InvalidConfigError,
     InvalidPartitionsError,

@@ -10,13 +10,7 @@ from moldau.client.admin.values import (
     ConfigSynonym,
     ResourceType,
 )
-from moldau.console.topics import (
-    HIDDEN,
-    choose_configs,
-    config_rows,
-    plan_edit,
-    plan_removal,
-)
+from moldau.console.topics import HIDDEN, choose_configs, config_rows, plan_edit, plan_removal
 
 SET = ConfigEntry(
     name="retention.ms",

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.offsets import (
-    AtBeginning,
-    AtOffset,
-    AtTime,
-    BeforeEnd,
-    ShiftBy,
-    Target,
-)
+from moldau.client.rules.offsets import AtBeginning, AtOffset, AtTime, BeforeEnd, ShiftBy, Target
 from moldau.console.groups import BEGINNING, END, OFFSET, SHIFT, TIME, parse_target
 from moldau.console.records import parse_time
 from moldau.console.topics import parse_configs, parse_headers

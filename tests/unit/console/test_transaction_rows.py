@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from moldau.client.admin.values import TransactionDescription, TransactionListing
 from moldau.console.paging import PageRequest
-from moldau.console.transactions import (
-    choose_transactions,
-    transaction_facts,
-    with_details,
-)
+from moldau.console.transactions import choose_transactions, transaction_facts, with_details
 from moldau.model import TopicPartition
 
 

@@ -13,12 +13,7 @@ from typing import TypeVar
 import pytest
 
 from moldau.coordination.embedded import FILE_NAME, MEMORY, Database, EmbeddedStore
-from moldau.coordination.port import (
-    Create,
-    NodeExistsError,
-    SessionExpiredError,
-    StoreLostError,
-)
+from moldau.coordination.port import Create, NodeExistsError, SessionExpiredError, StoreLostError
 from moldau.errors import StartupError
 from moldau.simulation.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers, Workers

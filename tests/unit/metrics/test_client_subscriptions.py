@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from moldau.metrics.client_metrics import (
-    DEFAULT_INTERVAL_MS,
-    ClientSubscription,
-    request_metrics,
-)
+from moldau.metrics.client_metrics import DEFAULT_INTERVAL_MS, ClientSubscription, request_metrics
 
 CLIENT = {"client_id": "orders-1", "client_software_name": "apache-kafka-java"}
 INSTANCE = UUID(int=5)

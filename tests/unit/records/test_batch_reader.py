@@ -10,13 +10,7 @@ from moldau.errors import (
     UnsupportedCompressionError,
     UnsupportedForMessageFormatError,
 )
-from moldau.records.batch_header import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
-    MAGIC_AT,
-    Buffer,
-    read_header,
-)
+from moldau.records.batch_header import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT, Buffer, read_header
 from moldau.records.compression import BadCompressionError, Codec, DecompressionLimitError
 from moldau.records.record import NewRecord, Record
 from moldau.records.record_batch import build_batch, payload_of, records_of

@@ -4,11 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from moldau.errors import (
-    FencedLeaderEpochError,
-    NotEnoughReplicasError,
-    UnknownLeaderEpochError,
-)
+from moldau.errors import FencedLeaderEpochError, NotEnoughReplicasError, UnknownLeaderEpochError
 from moldau.replication.partition import FollowedRead
 from moldau.replication.rules.replica import Acknowledgement
 from replication.replica_bench import Bench, fetch, run_story

@@ -10,12 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from moldau.simulation.manual_clock import (
-    ManualClock,
-    PausableClock,
-    SkewedClock,
-    wait_until_idle,
-)
+from moldau.simulation.manual_clock import ManualClock, PausableClock, SkewedClock, wait_until_idle
 
 T = TypeVar("T")
 

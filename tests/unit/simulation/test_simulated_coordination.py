@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from moldau.coordination.port import (
-    BadVersionError,
-    SessionExpiredError,
-    StoreLostError,
-)
+from moldau.coordination.port import BadVersionError, SessionExpiredError, StoreLostError
 from moldau.simulation.coordination_service import (
     CoordinationService,
     SimulatedSession,

@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from moldau.errors import DamagedFileError
 from moldau.model import TopicPartition
-from moldau.storage.checkpoint_files import (
-    decode_offsets,
-    encode_offsets,
-    read_offset_checkpoint,
-)
+from moldau.storage.checkpoint_files import decode_offsets, encode_offsets, read_offset_checkpoint
 from moldau.storage.files import RealFiles
 
 topics = st.text("abcXYZ019._-", min_size=1, max_size=20)

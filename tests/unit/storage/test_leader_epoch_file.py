@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.errors import DamagedFileError
-from moldau.storage.checkpoint_files import (
-    decode_epochs,
-    encode_epochs,
-    read_epochs,
-    write_epochs,
-)
+from moldau.storage.checkpoint_files import decode_epochs, encode_epochs, read_epochs, write_epochs
 from moldau.storage.files import RealFiles
 from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
 

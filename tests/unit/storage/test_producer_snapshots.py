@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 from moldau.errors import DamagedFileError
 from moldau.storage.files import RealFiles
-from moldau.storage.producer_snapshots import (
-    decode_snapshot,
-    encode_snapshot,
-    read_snapshot,
-)
+from moldau.storage.producer_snapshots import decode_snapshot, encode_snapshot, read_snapshot
 from moldau.storage.rules.producer_state import ProducerEntry, RememberedBatch
 
 int64s = st.integers(0, 2**63 - 1)

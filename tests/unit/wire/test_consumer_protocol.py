@@ -14,9 +14,7 @@ from aiokafka.coordinator.protocol import (
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment as KafkaPythonAssignment
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolSubscription as KafkaPythonSubscription,
-)
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as KafkaPythonSubscription
 from kio.schema.consumer_protocol_assignment.v3 import data as assignment_v3
 from kio.schema.consumer_protocol_subscription.v0 import data as subscription_v0
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3

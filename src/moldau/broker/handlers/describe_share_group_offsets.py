@@ -13,9 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kio.schema.describe_share_group_offsets.v1 import DescribeShareGroupOffsetsRequest
-from kio.schema.describe_share_group_offsets.v1.request import (
-    DescribeShareGroupOffsetsRequestGroup,
-)
+from kio.schema.describe_share_group_offsets.v1.request import DescribeShareGroupOffsetsRequestGroup
 
 from moldau.broker.api import RequestContext, Services, Values, serves
 from moldau.broker.authorization import may_see, may_topic, require_group

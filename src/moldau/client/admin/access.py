@@ -42,16 +42,7 @@ from moldau.model import (
     Principal,
     ResourcePattern,
 )
-from moldau.quotas import (
-    CLIENT_ID,
-    DEFAULT,
-    IP,
-    USER,
-    Default,
-    EntityName,
-    Match,
-    QuotaEntity,
-)
+from moldau.quotas import CLIENT_ID, DEFAULT, IP, USER, Default, EntityName, Match, QuotaEntity
 from moldau.security.rules.scram import SALT_BYTES, USUAL_ITERATIONS, salt_password
 from moldau.wire.apis import (
     ALTER_CLIENT_QUOTAS,
@@ -83,9 +74,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2 import DescribeClusterResponse
     from kio.schema.describe_delegation_token.v3 import DescribeDelegationTokenResponse
     from kio.schema.describe_delegation_token.v3.response import DescribedDelegationToken
-    from kio.schema.describe_user_scram_credentials.v0 import (
-        DescribeUserScramCredentialsResponse,
-    )
+    from kio.schema.describe_user_scram_credentials.v0 import DescribeUserScramCredentialsResponse
     from kio.schema.expire_delegation_token.v2 import ExpireDelegationTokenResponse
     from kio.schema.renew_delegation_token.v2 import RenewDelegationTokenResponse
 

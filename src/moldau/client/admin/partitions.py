@@ -21,13 +21,7 @@ from moldau.client.rules.arguments import require_by_partition
 from moldau.client.rules.broker_errors import CLUSTER, describe_missing_right, error_for, find_error
 from moldau.client.rules.offsets import ListedOffset
 from moldau.errors import KafkaError
-from moldau.model import (
-    CONSUMER,
-    NO_LEADER_EPOCH,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    TopicPartition,
-)
+from moldau.model import CONSUMER, NO_LEADER_EPOCH, READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from moldau.wire.apis import (
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_REPLICA_LOG_DIRS,

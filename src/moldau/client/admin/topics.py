@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 from kio.schema.errors import ErrorCode
 
 from moldau.client.admin import DEFAULT_TIMEOUT_MS, AdminPart
-from moldau.client.admin.values import (
-    BROKER_DEFAULT,
-    CreatedTopic,
-    EligibleLeaders,
-    NewTopic,
-)
+from moldau.client.admin.values import BROKER_DEFAULT, CreatedTopic, EligibleLeaders, NewTopic
 from moldau.client.rules.arguments import require_list, require_names, wrong_type
 from moldau.client.rules.broker_errors import error_for, find_error
 from moldau.client.rules.cluster_metadata import TopicMetadata

@@ -8,12 +8,8 @@ from enum import IntEnum, StrEnum
 from uuid import UUID
 
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
-from moldau.client.rules.offsets import (
-    ConsumerGroupMetadata as ConsumerGroupMetadata,
-)
-from moldau.client.rules.offsets import (
-    GroupOffset as GroupOffset,
-)
+from moldau.client.rules.offsets import ConsumerGroupMetadata as ConsumerGroupMetadata
+from moldau.client.rules.offsets import GroupOffset as GroupOffset
 from moldau.client.rules.offsets import ListedOffset as ListedOffset
 from moldau.client.rules.offsets import OffsetSpec as OffsetSpec
 from moldau.config.alterations import ConfigChange, ConfigOperation

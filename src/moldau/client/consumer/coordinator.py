@@ -72,10 +72,7 @@ if TYPE_CHECKING:
     from kio.schema.leave_group.v5.response import LeaveGroupResponse
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as SingleFetchResponse
-    from kio.schema.offset_fetch.v9.response import (
-        OffsetFetchResponse,
-        OffsetFetchResponseGroup,
-    )
+    from kio.schema.offset_fetch.v9.response import OffsetFetchResponse, OffsetFetchResponseGroup
     from kio.schema.sync_group.v5.response import SyncGroupResponse
     from kio.static.protocol import Payload
 

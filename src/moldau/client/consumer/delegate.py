@@ -46,9 +46,7 @@ from moldau.client.consumer.rules.instructions import (
 from moldau.client.consumer.rules.machine import ConsumerMachine, Turns
 from moldau.client.consumer.rules.offset_manager import CommitMode
 from moldau.client.consumer.rules.rebalance_listener import ListenerCall, RebalanceEvent
-from moldau.client.consumer.rules.subscription_state import (
-    ConsumerStream,
-)
+from moldau.client.consumer.rules.subscription_state import ConsumerStream
 from moldau.client.rules.arguments import (
     require_by_partition,
     require_function,

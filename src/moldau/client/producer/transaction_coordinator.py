@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.cluster import (
-    GROUP_KEY,
-    TRANSACTION_KEY,
-    ClusterClient,
-    find_coordinator_once,
-)
+from moldau.client.cluster import GROUP_KEY, TRANSACTION_KEY, ClusterClient, find_coordinator_once
 from moldau.client.connections import BrokerConnection
 from moldau.client.producer.rules.record_accumulator import (
     AskProducerId,

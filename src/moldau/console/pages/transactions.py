@@ -6,10 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from moldau.client.admin.values import (
-    ONGOING,
-    TransactionDescription,
-)
+from moldau.client.admin.values import ONGOING, TransactionDescription
 from moldau.console.cluster import EXPECTED, failure_text
 from moldau.console.groups import assignment_text
 from moldau.console.pages.widgets import (

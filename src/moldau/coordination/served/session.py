@@ -22,12 +22,7 @@ from itertools import count
 from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 from moldau.clock import Clock, Timer
-from moldau.coordination.port import (
-    Node,
-    SessionExpiredError,
-    StoreLostError,
-    Watch,
-)
+from moldau.coordination.port import Node, SessionExpiredError, StoreLostError, Watch
 from moldau.coordination.served.messages import (
     AddWatch,
     CloseSession,

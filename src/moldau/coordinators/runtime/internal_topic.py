@@ -21,11 +21,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, T
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions, find_internal_configs
 from moldau.errors import CoordinatorNotAvailableError, KafkaError, TopicExistsError
-from moldau.model import (
-    GROUP_OFFSETS_TOPIC,
-    SHARE_GROUP_STATE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
+from moldau.model import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 _log = logging.getLogger("moldau.coordinators")
 

@@ -20,11 +20,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.coordinators.runtime.internal_topic import InternalTopic
 from moldau.coordinators.runtime.log import CoordinatorLog, CoordinatorLogFormat
 from moldau.coordinators.runtime.shard import CoordinatorShard
-from moldau.errors import (
-    CoordinatorLoadInProgressError,
-    KafkaError,
-    NotCoordinatorError,
-)
+from moldau.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.replication.partition import Partition
 from moldau.workers import Workers

@@ -9,11 +9,7 @@ from typing import NamedTuple
 from moldau.client.admin.values import ActiveProducer, TransactionDescription
 from moldau.model import NO_BROKER
 from moldau.ops.formatting import show_duration
-from moldau.ops.rules.explanations import (
-    Explanation,
-    number_of,
-    policies_of,
-)
+from moldau.ops.rules.explanations import Explanation, number_of, policies_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,7 @@ from moldau.errors import ConfigurationError, InvariantViolation
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.frames import REASON, to_dead_letters, write_dead_letters
 from moldau.spark.pipeline.model import OutputMode, Pipeline, Source
-from moldau.spark.pipeline.rules.queries import (
-    SetAside,
-    add_batch,
-    explain_failure,
-    is_outage,
-)
+from moldau.spark.pipeline.rules.queries import SetAside, add_batch, explain_failure, is_outage
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

@@ -19,12 +19,7 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.static.protocol import Entity
 
-from broker.handlers.handler_bench import (
-    CONNECTION,
-    WITH_AUTHORIZER,
-    HandlerBench,
-    with_broker,
-)
+from broker.handlers.handler_bench import CONNECTION, WITH_AUTHORIZER, HandlerBench, with_broker
 from moldau.broker.api import RequestContext
 from moldau.broker.handlers import find_coordinator, join_group, load_handler
 from moldau.errors import ErrorCode

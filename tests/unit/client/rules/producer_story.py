@@ -27,11 +27,7 @@ from moldau.client.producer.rules.record_accumulator import (
     RefreshTopics,
     Send,
 )
-from moldau.client.producer.rules.sender import (
-    ProducerMachine,
-    ProducerSettings,
-    RetryPolicy,
-)
+from moldau.client.producer.rules.sender import ProducerMachine, ProducerSettings, RetryPolicy
 from moldau.client.rules.broker_errors import Backoff
 from moldau.client.rules.cluster_metadata import (
     Address,

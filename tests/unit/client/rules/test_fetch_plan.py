@@ -12,12 +12,7 @@ from moldau.client.consumer.rules.fetch_buffer import Position
 from moldau.client.consumer.rules.instructions import Fetch, TimerKind, Validate
 from moldau.client.consumer.rules.offset_manager import LeaderEpochEnd
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.errors import (
-    ErrorCode,
-    KafkaError,
-    LogTruncatedError,
-    NoOffsetError,
-)
+from moldau.errors import ErrorCode, KafkaError, LogTruncatedError, NoOffsetError
 from moldau.wire.fetch_exchange import AnsweredTopic
 
 

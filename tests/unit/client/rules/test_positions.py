@@ -7,12 +7,7 @@ import pytest
 from moldau.client.consumer.rules.fetch_buffer import Position
 from moldau.client.consumer.rules.subscription_state import FetchState, SubscriptionState
 from moldau.config.option import OffsetReset, ResetTo
-from moldau.errors import (
-    LogTruncatedError,
-    NoOffsetError,
-    NotAssignedError,
-    OffsetOutOfRangeError,
-)
+from moldau.errors import LogTruncatedError, NoOffsetError, NotAssignedError, OffsetOutOfRangeError
 from moldau.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)

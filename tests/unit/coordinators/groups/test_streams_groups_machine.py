@@ -8,15 +8,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streams_group_world import (
-    GROUP,
-    TOPICS,
-    TOPOLOGY,
-    StreamsWorld,
-    Worker,
-    image_of,
-    settle,
-)
+from streams_group_world import GROUP, TOPICS, TOPOLOGY, StreamsWorld, Worker, image_of, settle
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordinators.groups.rules import assignors
@@ -59,11 +51,7 @@ from moldau.coordinators.groups.rules.streams_topology import (
     TaskKind,
     Tasks,
 )
-from moldau.errors import (
-    ErrorCode,
-    StaleMemberEpochError,
-    UnknownMemberError,
-)
+from moldau.errors import ErrorCode, StaleMemberEpochError, UnknownMemberError
 
 ALL = {"0": {0, 1}, "1": {0, 1}}
 

@@ -21,12 +21,7 @@ from moldau.client.admin.values import (
 from moldau.client.rules.cluster_metadata import Address, Broker
 from moldau.model import TopicPartition
 from moldau.ops.formatting import show_duration
-from moldau.ops.rules.explanations import (
-    GroupFacts,
-    TopicFacts,
-    explain_group,
-    explain_topic,
-)
+from moldau.ops.rules.explanations import GroupFacts, TopicFacts, explain_group, explain_topic
 from moldau.ops.rules.group_lag import GroupView, group_partitions
 from moldau.ops.rules.partition_explanations import (
     FoundRecord,

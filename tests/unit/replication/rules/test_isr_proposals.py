@@ -7,11 +7,7 @@ import pytest
 
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
-from moldau.replication.rules.isr import (
-    is_surely_void,
-    joining_brokers,
-    takes_in_restarted,
-)
+from moldau.replication.rules.isr import is_surely_void, joining_brokers, takes_in_restarted
 
 FORMER = PartitionState(leader=1, leader_epoch=4, isr=(1,), replicas=(1, 2, 3), version=7)
 TOPIC = TopicState(name="clicks", topic_id=UUID(int=1), partitions=(FORMER,))

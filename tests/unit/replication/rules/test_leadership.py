@@ -15,11 +15,7 @@ from moldau.replication.rules.isr import (
     PendingExpand,
     PendingShrink,
 )
-from moldau.replication.rules.replica import (
-    JOINING_SECONDS,
-    SUSPICIOUS_REPEATS,
-    Leadership,
-)
+from moldau.replication.rules.replica import JOINING_SECONDS, SUSPICIOUS_REPEATS, Leadership
 
 US, SECOND, THIRD = 1, 2, 3
 EPOCH = 7

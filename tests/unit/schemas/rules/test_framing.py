@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import SchemaDecodingError
-from moldau.schemas.rules.framing import (
-    make_head,
-    make_indexes,
-    read_indexes,
-    split_frame,
-)
+from moldau.schemas.rules.framing import make_head, make_indexes, read_indexes, split_frame
 
 GUID = UUID("0199a2b4-5c1d-7e33-8f00-112233445566")
 

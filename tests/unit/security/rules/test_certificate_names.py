@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.security.rules.certificates import (
-    distinguished_name,
-    map_name,
-    parse_mapping_rules,
-)
+from moldau.security.rules.certificates import distinguished_name, map_name, parse_mapping_rules
 
 SUBJECT = (
     (("countryName", "DE"),),

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from moldau.storage.rules.roll import (
-    MAX_RELATIVE_OFFSET,
-    jitter_bound_ms,
-    limits_for,
-    should_roll,
-)
+from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for, should_roll
 
 LIMITS = limits_for(segment_bytes=1000, segment_ms=500, jitter_ms=0)
 

@@ -15,9 +15,7 @@ from uuid import UUID
 
 from moldau.coordinators.groups.rules.assigned_partitions import AssignedPartitions
 from moldau.coordinators.groups.rules.records import CommittedOffset
-from moldau.coordinators.groups.rules.streams_records import (
-    StreamsEndpoint,
-)
+from moldau.coordinators.groups.rules.streams_records import StreamsEndpoint
 from moldau.coordinators.groups.rules.streams_topology import (
     CreatableTopic,
     StatusNote,

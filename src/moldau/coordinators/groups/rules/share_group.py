@@ -15,19 +15,13 @@ from typing import Final
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.coordinators.groups.rules.assigned_partitions import (
-    AssignedPartitions,
-    partitions_of,
-)
+from moldau.coordinators.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
 from moldau.coordinators.groups.rules.assignors import (
     AssignableShareMember,
     assign_simply,
     wanted_partitions,
 )
-from moldau.coordinators.groups.rules.consumer_records import (
-    ConsumerSubscription,
-    MemberAssignment,
-)
+from moldau.coordinators.groups.rules.consumer_records import ConsumerSubscription, MemberAssignment
 from moldau.coordinators.groups.rules.epoch_group import (
     DescribedConsumerGroup,
     EpochGroup,

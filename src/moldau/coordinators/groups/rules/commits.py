@@ -283,13 +283,18 @@ def _forget(group: OffsetGroup, partitions: Iterable[tuple[str, int]], outcome: 
         outcome.records.append(OffsetRecord(group.group_id, topic, partition, None))
 
 
-# - A group that has lost its members keeps its offsets for `offsets.retention.minutes` from then
-# on, however old they are. - A group of consumers at work keeps those of the topics that it reads;
-# others it once committed   age from their commit. - Positions of somebody who never joined (a lone
-# consumer, an administrator) age from their commit. - A commit by an old client may name its own
-# time. - Those of a consumer group (KIP-848) or a streams group (KIP-1071) age from their commit,
-# except   in topics that it reads. - Anybody else's, and those of a group that is rebalancing,
-# stay. - So does an offset that a transaction which is still open may replace.
+# When a committed offset expires:
+#
+# - A group without members keeps its offsets for `offsets.retention.minutes` after it became empty.
+# - A group with active consumers keeps the offsets of the topics that it subscribes to. Its other
+#   offsets expire by the time of their commit.
+# - Offsets of a group without a membership protocol (a single consumer, an administrator) expire by
+#   the time of their commit.
+# - A commit by an old client may have its own expiry time.
+# - Offsets of consumer groups (KIP-848) and streams groups (KIP-1071) expire by the time of their
+#   commit, except in topics that the group subscribes to.
+# - Offsets of all other groups, and of groups that are rebalancing, do not expire.
+# - An offset does not expire while an open transaction may replace it.
 
 
 AgeFrom = Callable[[CommittedOffset], int]

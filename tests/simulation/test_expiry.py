@@ -196,8 +196,8 @@ async def a_month(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.parametrize("seed", [2, 5])
 def test_a_month_takes_what_has_expired_and_nothing_else(seed: int) -> None:
-    """In other seeds (3, 4) days pass while a producer retries or while a group is empty. Its producer
-    id or its offsets expire then, and records come twice, as with Apache Kafka."""
+    """In other seeds (3, 4) days pass while a producer retries or while a group is empty: then its
+    producer id or its offsets expire, and records come twice, as with Apache Kafka."""
     cluster = SimulatedCluster(
         seed=seed, options=OPTIONS, operations=(), transactions=True, shares=True
     )

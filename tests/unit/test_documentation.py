@@ -128,6 +128,35 @@ def test_what_a_page_says_about_the_source_is_there(page: Path) -> None:
     assert not {place for place in of_source if not is_there(place)}
 
 
+def find_stale_places(path: Path, packages: set[str], options: str) -> Iterator[str]:
+    """Names of modules in a source file, in backticks, that do not exist. `rules.x` means a rule of
+    the module's own package or of one above it."""
+    folders = [one.relative_to(SOURCE).as_posix() for one in path.parents if SOURCE in one.parents]
+    for found in PLACE.finditer(path.read_text(encoding="utf-8")):
+        place = found[1].replace("/", ".")
+        first = place.split(".")[0]
+        if first == "rules":
+            candidates = [f"{folder.replace('/', '.')}.{place}" for folder in folders]
+        elif first in packages and place not in options and not place.endswith(".pem"):
+            candidates = [place, *(f"{folder.replace('/', '.')}.{place}" for folder in folders)]
+        else:
+            continue
+        if not any(map(is_there, candidates)):
+            line = path.read_text(encoding="utf-8")[: found.start()].count("\n") + 1
+            yield f"{path.relative_to(ROOT)}:{line} {place}"
+
+
+def test_docstrings_and_comments_name_modules_that_exist() -> None:
+    packages = {one.name for one in SOURCE.iterdir() if one.is_dir()} - {"spark", "model"}
+    options = (PAGES / "configuration.md").read_text(encoding="utf-8")
+    stale = [
+        place
+        for path in sorted(SOURCE.rglob("*.py"))
+        for place in find_stale_places(path, packages, options)
+    ]
+    assert stale == []
+
+
 def test_a_module_that_is_gone_is_found() -> None:
     assert is_there("storage.log")
     assert is_there("storage.log.append")

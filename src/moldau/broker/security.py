@@ -294,8 +294,8 @@ class KeyStore(NamedTuple):
 class CertificateWatch:
     """Warns in good time that a certificate of this broker expires, in its log and its metrics.
 
-    Call `look` now and then: it reads files at most once a minute. `security.watched_context` loads
-    new certificates. Owned by the event loop.
+    Call `look` now and then: it reads files at most once a minute. `security.tls` loads new
+    certificates. Owned by the event loop.
     """
 
     def __init__(

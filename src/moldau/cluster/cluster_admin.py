@@ -280,7 +280,7 @@ class ClusterAdmin:
         end = _end_of_first_write(topic, 0)
         operations = topic_operations.create_topic(topic, config, end)
         await self._publisher.clock.sleep(0)  # thousands of them are work for a turn of the loop
-        # Not later than in the store, however long the answer takes: see `groups.deleted_topics`.
+        # Not later than in the store, however long the answer takes: commits are compared with it.
         made = replace(topic, version=0, created_ms=self._publisher.store_now_ms())
         await self._controllership.transact(term, operations)
         self._publisher.apply_topics((topic_operations.with_first_versions(made, 0, end),))

@@ -1,7 +1,6 @@
 """Holds elections: plans them by the rules, writes them, and again where it was overtaken. A shell.
 
-Used by the controller alone, under its term. Who leads is decided by `rules/leader_election` and
-`rules/preferred_leaders`; where a person asks for it, by `rules/wanted_elections`.
+Used by the controller alone, under its term. `rules.leader_election` decides who leads.
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ def _log_eligible(plan: Collection[PlannedState]) -> None:
 # Lets the best log lead where everybody that is known to have everything is lost. A shell.
 #
 # Used by the controller alone, under its term. Which replicas are asked and which one leads is
-# decided by `rules/unclean_recovery`; the replicas tell the ends of their logs themselves, since
+# decided by `rules.leader_election`; the replicas tell the ends of their logs themselves, since
 # the controller has not seen them. An answer stays true until the election is written: nobody
 # leads, so no log grows, and a replica that loses something says so in the partition's state before
 # it is seen again, and then the write loses the race.

@@ -9,9 +9,9 @@ A few kilobytes can unfold to a hundred megabytes, and a client may send as many
 has connections. So unpacking is not done where a broker flushes its logs, and only so much of it at
 the same time: `SMALL_AT_ONCE` batches of up to `SMALL_BYTES` each and, beside them, one that is
 larger. What an honest producer sends is small, and does not wait behind what is not. A larger one
-is walked as a stream where its codec allows (`records.unfolding`), and then counts as a small one.
-The others wait their turn; after `TIMEOUT_SECONDS` the client is told to try again. An `Unpacker`
-is owned by the event loop.
+is read as a stream where its codec allows (`records.compression`), and then counts as a small
+one. The others wait their turn; after `TIMEOUT_SECONDS` the client is told to try again. An
+`Unpacker` is owned by the event loop.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A follower that has caught up is proposed at once, one that has fallen behind when half of
 `replica.lag.time.max.ms` has passed since the last look. Proposals that come together are written
-together. `rules.isr` and `rules.isr_proposals` decide; a proposal is in force when the state that
-holds it comes back through the metadata.
+together. `rules.isr` decides; a proposal is in force when the state that holds it comes back
+through the metadata.
 
 A shell: one task runs `run`, and one write is under way at a time.
 """

@@ -1,7 +1,7 @@
 """Slows down the copying of replicas that a throttle names and that are not in sync (KIP-73).
 
 One for each side: what this broker sends as a leader, what it fetches as a follower. A replica in
-sync is never held up, since it would leave the set. A shell over `rules.throttle`.
+sync is never held up, since it would leave the set. A shell over `Throttle`, a value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The mechanisms of SASL on the broker's side: one exchange for each login. A shell.
 
-The rules know the messages (`rules.scram`, `rules.plain`, `rules.bearer`); here are the look-ups
-between them, which may take a while. Whoever fails hears the same words, whatever was wrong; the
+The rules know the messages (`rules.scram`, `rules.sasl`); here are the look-ups between them,
+which may take a while. Whoever fails hears the same words, whatever was wrong; the
 broker's log says more, though never a password.
 """
 

@@ -258,7 +258,7 @@ def _private_file(data: bytes) -> Iterator[str]:
 
 # A TLS context that is read anew for each connection. A shell, for threads that block.
 #
-# For connections that are seldom, as those to ZooKeeper: `watched_context` is for listeners.
+# For connections that are seldom, as those to ZooKeeper: `WatchedContext` is for listeners.
 
 
 _log = logging.getLogger("moldau.security")

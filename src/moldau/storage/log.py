@@ -3,7 +3,7 @@
 It answers for offsets, segments, producers and leader epochs of one partition: appending, reading,
 flushing, truncating, deleting what is old. It does not know who may write, what is committed, or
 who waits; that is the replication room. Whether a client's batch is sound was checked before it
-comes here (`rules.append_checks`); sequences of producers are checked here, against the table that
+comes here (`rules.log_validator`); sequences of producers are checked here, against the table that
 belongs to the log.
 
 A shell, owned by the event loop: a change of state has no `await` in its middle. Where the batches

@@ -7,7 +7,7 @@ v3 record batch format 2, transactional id; v5 log start offset; v7 zstd; v8 err
 records; v9 flexible; v10 tells the new leader; v12 transactions of KIP-890; v13 topic ids.
 
 With acks=all the answer leaves when every in-sync replica has the batches, or the time-out is over;
-what the client sends next to be produced is appended meanwhile (`broker.api`).
+what the client sends next to be produced is appended meanwhile (`broker.dispatch`).
 A partition that is led elsewhere is answered with its leader, from v10 on.
 
 The answer to a batch that is refused for some of its records names each of them (v8), as Kafka

@@ -2,7 +2,7 @@
 
 A session is one conversation (`ConnectRequest`, then requests by number) that may continue over
 another connection. `served.session` is the client; `served.server` serves the embedded store of
-one machine; `moldau.testing.simulated_coordination` is the service of a simulated cluster.
+one machine; `moldau.simulation.coordination_service` is the service of a simulated cluster.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def test_timers_of_groups_that_have_gone_do_nothing() -> None:
 def test_members_that_came_with_the_log_have_to_give_signs_of_life() -> None:
     machine = groups()
     machine.apply(generation("a", "b"))
-    assert machine.begin().effects == [
+    assert machine.start_timers().effects == [
         Arm(GroupTimer(GroupTimerKind.SESSION, "g", "a"), 10_000),
         Arm(GroupTimer(GroupTimerKind.SESSION, "g", "b"), 10_000),
     ]

@@ -155,7 +155,7 @@ async def fail(*_: object) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(Partitions, "apply"), (IsrKeeper, "_keep")],
+    [(Partitions, "apply"), (IsrKeeper, "_update_isrs")],
     ids=["applying of metadata", "in-sync sets"],
 )
 def test_a_broker_ends_when_a_required_duty_fails(
@@ -265,7 +265,7 @@ def test_maintenance_goes_on_in_a_broker(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_follower_whose_copying_failed_copies_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = FailsOnce(monkeypatch, ReplicaFetcher, "_use")
+    broken = FailsOnce(monkeypatch, ReplicaFetcher, "_use_answer")
 
     async def story(cluster: Cluster) -> None:
         first, second = await cluster.start(1, 2)
